@@ -1,0 +1,136 @@
+# heapattach: the whole build. `make help` lists the targets.
+#
+#   BUILD=dir      where everything is made (build)
+#   SAN=list       sanitizers for host code and tests, e.g. address,undefined
+#   WERROR=1       warnings are errors (CI)
+#   V=1            show whole commands
+#   PREFIX, DESTDIR, MANDIR as usual
+
+BUILD	?= build
+ARCH	?= $(shell uname -m)
+PREFIX	?= /usr/local
+MANDIR	?= $(PREFIX)/share/man
+V	?= 0
+VERSION	:= 0.1
+
+PACKAGES	= libelf libdw libunwind-ptrace libzstd capstone zlib
+TEST_PACKAGES	= check
+
+Q_0	= @
+Q	= $(Q_$(V))
+say_0	= @printf '  %-8s %s\n' $(1) $(2);
+say	= $(call say_$(V),$(1),$(2))
+
+CFLAGS	?= -O2 -g
+WARN	= -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	  -Wwrite-strings -Wundef -Wno-unused-parameter $(if $(WERROR),-Werror)
+SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+HOST_CFLAGS = -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DHA_VERSION='"$(VERSION)"' -pthread \
+	  $(SANFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(PACKAGES))
+HOST_LIBS = $(shell pkg-config --libs $(PACKAGES)) -lunwind-generic -liberty -lm -pthread
+
+# The payload is freestanding: no libc, no TLS, no stack protector, nothing the
+# compiler could turn into a call, general registers and SSE2 only.
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -I. -O2 -g -ffreestanding -fPIC -fvisibility=hidden \
+	  -fno-stack-protector -fno-builtin -fno-tree-loop-distribute-patterns -fcf-protection=none \
+	  -fno-plt -fasynchronous-unwind-tables -fomit-frame-pointer -mno-avx -mno-red-zone \
+	  -fno-strict-aliasing -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0
+
+RESOLVER_SRC	= $(wildcard resolver/*.c)
+INJECTOR_SRC	= $(filter-out injector/main.c,$(wildcard injector/*.c)) injector/arch/$(ARCH).c
+CORE_SRC	= $(wildcard payload/core/*.c payload/boot/*.c)
+ENTRY_SRC	= $(wildcard payload/entry/*.S payload/entry/*.c)
+# Payload files that make no system call: also built hosted, for the tests.
+PURE_SRC	= $(wildcard payload/core/*.c)
+TEST_SRC	= $(wildcard tests/*.c)
+
+objects	= $(patsubst %,$(BUILD)/obj/%.o,$(1))
+LIB_OBJ	= $(call objects,$(RESOLVER_SRC) $(INJECTOR_SRC) injector/payload_image.S)
+PURE_OBJ = $(patsubst %,$(BUILD)/pure/%.o,$(PURE_SRC))
+TEST_OBJ = $(call objects,$(TEST_SRC))
+CORE_OBJ = $(patsubst %,$(BUILD)/payload/%.o,$(CORE_SRC))
+ENTRY_OBJ = $(patsubst %,$(BUILD)/payload/%.o,$(ENTRY_SRC))
+
+TARGETS = $(patsubst tests/targets/%.c,$(BUILD)/targets/%,$(wildcard tests/targets/*.c)) \
+	  $(patsubst tests/targets/%.cc,$(BUILD)/targets/%,$(wildcard tests/targets/*.cc))
+
+.PHONY: all
+all: $(BUILD)/heapattach ## build build/heapattach
+
+$(BUILD)/heapattach: $(call objects,injector/main.c) $(LIB_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
+
+$(BUILD)/obj/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(HOST_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/injector/payload_image.S.o: injector/payload_image.S $(BUILD)/payload/entry.so $(BUILD)/payload/core.bin
+	@mkdir -p $(@D)
+	$(call say,AS,$<)
+	$(Q)$(CC) -DENTRY_FILE='"$(BUILD)/payload/entry.so"' -DCORE_FILE='"$(BUILD)/payload/core.bin"' -c -o $@ $<
+
+# ---- payload
+
+$(BUILD)/payload/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,"$< (payload)")
+	$(Q)$(CC) $(PAYLOAD_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/payload/%.S.o: %.S
+	@mkdir -p $(@D)
+	$(call say,AS,"$< (payload)")
+	$(Q)$(CC) $(PAYLOAD_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/payload/entry.so: payload/entry/entry.lds $(ENTRY_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -nostdlib -shared -Wl,-T,payload/entry/entry.lds -Wl,-z,defs -Wl,-z,noexecstack \
+		-Wl,-z,norelro -Wl,--build-id=none -Wl,--hash-style=sysv -o $@.full $(ENTRY_OBJ)
+	$(Q)strip -o $@ $@.full
+
+$(BUILD)/payload/core.elf: payload/core/core.lds $(CORE_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -nostdlib -shared -Wl,-T,payload/core/core.lds -Wl,-z,defs -Wl,-z,noexecstack \
+		-Wl,--build-id=none -o $@ $(CORE_OBJ)
+
+$(BUILD)/payload/core.bin: $(BUILD)/payload/core.elf
+	$(call say,OBJCOPY,$@)
+	$(Q)objcopy -O binary -j .core $< $@
+
+$(BUILD)/pure/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,"$< (hosted)")
+	$(Q)$(CC) $(HOST_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+
+# ---- tests
+
+$(BUILD)/tests/run: $(TEST_OBJ) $(PURE_OBJ) $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS) $(shell pkg-config --libs $(TEST_PACKAGES))
+
+-include tests/targets/targets.mk
+
+$(BUILD)/targets/%: tests/targets/%.c
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)$(CC) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. $(TARGET_CFLAGS_$*) -o $@ $< -pthread -ldl $(TARGET_LIBS_$*)
+
+$(BUILD)/targets/%: tests/targets/%.cc
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)$(CXX) -O2 -g -I. $(TARGET_CFLAGS_$*) -o $@ $< -pthread -ldl $(TARGET_LIBS_$*)
+
+.PHONY: targets
+targets: $(TARGETS)
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
