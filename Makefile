@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 # heapattach: the whole build. `make help` lists the targets.
 #
-#   BUILD=dir      where everything is made (build)
-#   SAN=list       sanitizers for host code and tests, e.g. address,undefined
-#   WERROR=1       warnings are errors (CI)
-#   V=1            show whole commands
+#   BUILD=dir        where everything is made (build)
+#   SAN=list         sanitizers for host code and tests, e.g. address,undefined
+#   WERROR=1         warnings are errors (CI)
+#   V=1              show whole commands
+#   FUZZ_SECONDS=n   how long each fuzzer of `make fuzz` runs (300)
 #   PREFIX, DESTDIR, MANDIR as usual
 
 BUILD	?= build
@@ -15,6 +17,8 @@ VERSION	:= 0.1
 
 PACKAGES	= libelf libdw libunwind-ptrace libzstd capstone zlib
 TEST_PACKAGES	= check
+PACKAGE_CFLAGS	:= $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+PACKAGE_LIBS	:= $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
 
 Q_0	= @
 Q	= $(Q_$(V))
@@ -26,8 +30,8 @@ WARN	= -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer
 	  -Wwrite-strings -Wundef -Wno-unused-parameter $(if $(WERROR),-Werror)
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 HOST_CFLAGS = -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DHA_VERSION='"$(VERSION)"' -pthread \
-	  $(SANFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(PACKAGES))
-HOST_LIBS = $(shell pkg-config --libs $(PACKAGES)) -lunwind-generic -liberty -lm -pthread
+	  $(SANFLAGS) $(CFLAGS) $(PACKAGE_CFLAGS)
+HOST_LIBS = $(PACKAGE_LIBS) -lunwind-generic -liberty -lm -pthread
 
 # The payload is freestanding: no libc, no TLS, no stack protector, nothing the
 # compiler could turn into a call, general registers and SSE2 only.
@@ -64,7 +68,7 @@ $(BUILD)/heapattach: $(call objects,injector/main.c) $(LIB_OBJ)
 $(BUILD)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(HOST_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(HOST_CFLAGS) $(FUZZ_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/injector/payload_image.S.o: injector/payload_image.S $(BUILD)/payload/entry.so $(BUILD)/payload/core.bin
 	@mkdir -p $(@D)
@@ -101,9 +105,14 @@ $(BUILD)/payload/core.bin: $(BUILD)/payload/core.elf
 $(BUILD)/pure/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,"$< (hosted)")
-	$(Q)$(CC) $(HOST_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(HOST_CFLAGS) $(FUZZ_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 
 # ---- tests
+
+$(TEST_OBJ): EXTRA_CFLAGS += -DHA_SOURCE_DIR='"$(CURDIR)"'
+
+.PHONY: tests
+tests: $(BUILD)/tests/run $(TARGETS)
 
 $(BUILD)/tests/run: $(TEST_OBJ) $(PURE_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
@@ -125,12 +134,78 @@ $(BUILD)/targets/%: tests/targets/%.cc
 .PHONY: targets
 targets: $(TARGETS)
 
+# Everything that CI asks for. The unit suites run under the sanitizers; then
+# all suites run on the plain build, whose closing line is the last one.
+.PHONY: check
+check: ## build with gcc and clang, audit, run all tests
+	@scripts/setup build test
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD) WERROR=1 all tests
+	@scripts/check-payload $(BUILD)
+	@scripts/check-includes
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang WERROR=1 all $(BUILD)/clang/tests/run
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined WERROR=1 all tests
+	@echo '  CHECK    unit suites under ASan and UBSan'
+	@$(SAN_ENV) $(BUILD)/asan/tests/run unit
+	@echo '  CHECK    all suites'
+	@HA_ASAN_PROGRAM=$(BUILD)/asan/heapattach $(BUILD)/tests/run
+
+SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+	  UBSAN_OPTIONS=print_stacktrace=1
+
+# ---- fuzzing: tests/fuzz/NAME.c, with its corpus in tests/fuzz/corpus/NAME
+
+FUZZ_SECONDS ?= 300
+FUZZ_NAMES = $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
+FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SAN=address,undefined \
+	    FUZZ_CFLAGS=-fsanitize=fuzzer-no-link
+
+$(BUILD)/fuzzers/%: $(BUILD)/obj/tests/fuzz/%.c.o $(PURE_OBJ) $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
+
+.PHONY: fuzz
+fuzz: ## run each fuzzer for FUZZ_SECONDS (clang's libFuzzer)
+	+@$(FUZZ_MAKE) $(FUZZ_NAMES:%=$(BUILD)/fuzz/fuzzers/%)
+	@set -e; for name in $(FUZZ_NAMES); do \
+		echo "  FUZZ     $$name, $(FUZZ_SECONDS) s"; \
+		mkdir -p $(BUILD)/fuzz/corpus/$$name tests/fuzz/corpus/$$name; \
+		$(BUILD)/fuzz/fuzzers/$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=0 \
+			-verbosity=0 -artifact_prefix=$(BUILD)/fuzz/$$name- \
+			$(BUILD)/fuzz/corpus/$$name tests/fuzz/corpus/$$name; \
+	done
+
+# ---- the rest
+
+.PHONY: lint
+lint: ## clang-format, shellcheck and cppcheck
+	@scripts/lint
+
+.PHONY: bench
+bench: all targets ## measure attach pauses and overhead; prints one table
+	@scripts/bench $(BUILD)
+
+.PHONY: demo
+demo: ## find a planted leak in a running redis-server
+	@scripts/setup build demo
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD) all
+	@scripts/demo $(BUILD)
+
+.PHONY: install
+install: all ## install the program and its manual below PREFIX
+	install -D -m 755 $(BUILD)/heapattach $(DESTDIR)$(PREFIX)/bin/heapattach
+	install -D -m 644 injector/heapattach.1 $(DESTDIR)$(MANDIR)/man1/heapattach.1
+
+.PHONY: uninstall
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/heapattach $(DESTDIR)$(MANDIR)/man1/heapattach.1
+
 .PHONY: clean
 clean: ## remove build/
 	rm -rf $(BUILD)
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The list of test suites, one a line, for whoever includes this with the
+ * macros defined. SUITE(maps) stands for `Suite *maps_suite(void)`, in
+ * tests/test_maps.c.
+ *
+ *	SUITE         of one module; runs under the sanitizers too
+ *	SYSTEM_SUITE  runs the whole program on real processes
+ */
+SUITE(error)
