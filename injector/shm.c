@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "resolver/cleanup.h"
+
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+/* First segment of the live table: 64 Ki buckets, half a million cells, 8 MiB. */
+#define FIRST_SEGMENT_BUCKETS 65536ull
+
+/* A segment is added when more than 1/2 of all cells are taken: the first
+ * overflow of two-choice buckets of 8 comes at 3/4 of the load. */
+#define FILL_LIMIT_NUMERATOR   1
+#define FILL_LIMIT_DENOMINATOR 2
+
+/* Sites whose sums are touched ahead in every stripe, and bytes of arena. */
+#define SITES_AHEAD	      512ull
+#define ARENA_AHEAD	      (1 * MIB)
+
+#define SITE_CAPACITY_DEFAULT 131072ull
+#define LIVE_SIZE_DEFAULT     (4 * GIB)
+
+/* What a thread's own sums take; stripes are page-aligned so that no page is shared. */
+static uint64_t stripe_size(uint64_t site_capacity)
+{
+	uint64_t size = sizeof(struct ha_stripe) + site_capacity * sizeof(struct ha_sums);
+
+	return (size + HA_PAGE - 1) & ~(uint64_t)(HA_PAGE - 1);
+}
+
+static uint64_t site_capacity(const struct shm_options *options)
+{
+	uint64_t capacity = options->site_capacity ? options->site_capacity : SITE_CAPACITY_DEFAULT;
+
+	return capacity < HA_SITES_MAX ? capacity : HA_SITES_MAX;
+}
+
+static uint64_t region_size(enum ha_region_id region, const struct shm_options *options)
+{
+	uint64_t capacity = site_capacity(options);
+
+	switch (region) {
+	case HA_REGION_BOOT:
+		return HA_BOOT_SIZE;
+	case HA_REGION_MODULES:
+		return 8 * MIB;
+	case HA_REGION_TABLES:
+		return 256 * MIB;
+	case HA_REGION_STACKS:
+		return 8 * MIB;
+	case HA_REGION_PC_CACHE:
+		return HA_PC_CACHE_SIZE;
+	case HA_REGION_TRIE:
+		return HA_TRIE_SIZE;
+	case HA_REGION_CANDIDATES:
+		return HA_CANDIDATES_SIZE;
+	case HA_REGION_SCRATCH:
+		return HA_SCRATCH_SIZE;
+	case HA_REGION_SITE_HASH:
+		return HA_SITE_HASH_SIZE(capacity);
+	case HA_REGION_SITE_INDEX:
+		return capacity * sizeof(uint64_t);
+	case HA_REGION_SITE_ARENA:
+		return capacity * (sizeof(struct ha_site) + 64 * sizeof(uint64_t));
+	case HA_REGION_STRIPES:
+		return HA_STRIPES * stripe_size(capacity);
+	case HA_REGION_LIVE:
+		return options->live_size_max ? options->live_size_max : LIVE_SIZE_DEFAULT;
+	case HA_REGIONS:
+		break;
+	}
+	return 0;
+}
+
+/* Regions are 2 MiB-aligned so that huge pages can back them. */
+static uint64_t regions_layout(const struct shm_options *options, struct ha_region *regions)
+{
+	uint64_t offset = 2 * MIB;
+	int i;
+
+	for (i = 0; i < HA_REGIONS; i++) {
+		regions[i].offset = offset;
+		regions[i].size = region_size(i, options);
+		offset += (regions[i].size + 2 * MIB - 1) & ~(2 * MIB - 1);
+	}
+	return offset;
+}
+
+uint64_t shm_size(const struct shm_options *options)
+{
+	struct ha_region regions[HA_REGIONS];
+
+	return regions_layout(options, regions);
+}
+
+void *shm_region(const struct shm *shm, enum ha_region_id region)
+{
+	return (uint8_t *)shm->header + shm->region[region].offset;
+}
+
+/*
+ * Give pages to a range now. The kernel charges a memfd's page to whoever
+ * touches it first; a target at its memory limit must not be that one.
+ */
+static struct error *pages_touch(struct shm *shm, uint64_t offset, uint64_t size)
+{
+	if (!size)
+		return NULL;
+	while (fallocate(shm->fd, 0, (off_t)offset, (off_t)size)) {
+		if (errno != EINTR)
+			return error_os(errno, "cannot get %llu KiB of shared memory",
+					(unsigned long long)(size / KIB));
+	}
+	return NULL;
+}
+
+static struct error *segment_add(struct shm *shm)
+{
+	struct ha_shm *header = shm->header;
+	const struct ha_region *live = &shm->region[HA_REGION_LIVE];
+	uint64_t count = shm->segments;
+	uint64_t offset = live->offset;
+	uint64_t buckets = FIRST_SEGMENT_BUCKETS;
+	struct error *err;
+
+	if (count == HA_SEGMENTS)
+		return NULL;
+	if (count) {
+		const struct ha_segment *last = &shm->segment[count - 1];
+
+		offset = last->offset + last->buckets * sizeof(struct ha_bucket);
+		buckets = last->buckets * (count > 1 ? 2 : 1);
+	}
+	if (offset + buckets * sizeof(struct ha_bucket) > live->offset + live->size)
+		return NULL;
+	err = pages_touch(shm, offset, buckets * sizeof(struct ha_bucket));
+	if (err)
+		return err;
+	shm->segment[count].offset = offset;
+	shm->segment[count].buckets = buckets;
+	shm->segments = count + 1;
+	header->segment[count] = shm->segment[count];
+	/* Pairs with the payload's acquire load of segments. */
+	__atomic_store_n(&header->segments, count + 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static uint64_t live_cells(const struct shm *shm)
+{
+	uint64_t cells = 0, i;
+
+	for (i = 0; i < shm->segments; i++)
+		cells += shm->segment[i].buckets * HA_CELLS;
+	return cells;
+}
+
+/* Touch the sums of sites below @sites in each stripe, and the arena below @arena. */
+static struct error *sites_touch(struct shm *shm, uint64_t sites, uint64_t arena)
+{
+	const struct ha_region *stripes = &shm->region[HA_REGION_STRIPES];
+	const struct ha_region *bodies = &shm->region[HA_REGION_SITE_ARENA];
+	uint64_t capacity = shm->site_capacity;
+	uint64_t begin, end, i;
+	struct error *err;
+
+	if (sites > capacity)
+		sites = capacity;
+	if (sites > shm->sites_touched) {
+		begin = sizeof(struct ha_stripe) + shm->sites_touched * sizeof(struct ha_sums);
+		end = sizeof(struct ha_stripe) + sites * sizeof(struct ha_sums);
+		for (i = 0; i < HA_STRIPES; i++) {
+			err = pages_touch(shm, stripes->offset + i * shm->stripe_size + begin,
+					  end - begin);
+			if (err)
+				return err;
+		}
+		shm->sites_touched = sites;
+	}
+	if (arena > bodies->size)
+		arena = bodies->size;
+	if (arena > shm->arena_touched) {
+		err = pages_touch(shm, bodies->offset + shm->arena_touched,
+				  arena - shm->arena_touched);
+		if (err)
+			return err;
+		shm->arena_touched = arena;
+	}
+	return NULL;
+}
+
+/* Regions that the payload touches all over from the first event on. */
+static struct error *tables_touch(struct shm *shm)
+{
+	static const enum ha_region_id whole[] = {
+		HA_REGION_BOOT,	   HA_REGION_PC_CACHE,	HA_REGION_TRIE,	      HA_REGION_CANDIDATES,
+		HA_REGION_SCRATCH, HA_REGION_SITE_HASH, HA_REGION_SITE_INDEX,
+	};
+	struct error *err;
+	size_t i;
+
+	for (i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+		const struct ha_region *region = &shm->region[whole[i]];
+
+		err = pages_touch(shm, region->offset, region->size);
+		if (err)
+			return err;
+	}
+	return NULL;
+}
+
+static void header_fill(struct shm *shm, const struct shm_options *options)
+{
+	struct ha_shm *header = shm->header;
+
+	regions_layout(options, shm->region);
+	shm->site_capacity = site_capacity(options);
+	shm->stripe_size = stripe_size(shm->site_capacity);
+	header->magic = HA_MAGIC;
+	header->abi = HA_ABI;
+	header->session = options->session;
+	header->size = shm->size;
+	memcpy(header->region, shm->region, sizeof(header->region));
+	header->site_capacity = shm->site_capacity;
+	header->stripe_size = shm->stripe_size;
+	header->interval = options->interval ? options->interval : 1;
+	header->site_next = HA_SITE_UNKNOWN + 1;
+}
+
+/* An empty module list and an empty stack list, so that both offsets are valid. */
+static struct error *indexes_init(struct shm *shm)
+{
+	struct error *err = shm_publish_modules(shm, NULL, 0, 1, 0);
+
+	return err ? err : shm_publish_stacks(shm, NULL, 0);
+}
+
+static void shm_freep(struct shm **shm)
+{
+	shm_free(*shm);
+}
+
+struct error *shm_create(const struct shm_options *options, struct shm **ret)
+{
+	CLEANUP(shm_freep) struct shm *shm = calloc(1, sizeof(*shm));
+	struct error *err;
+	void *base;
+
+	if (!shm)
+		return error_memory();
+	shm->fd = memfd_create("heapattach", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (shm->fd < 0)
+		return error_os(errno, "cannot create shared memory");
+	shm->size = shm_size(options);
+	if (ftruncate(shm->fd, (off_t)shm->size) ||
+	    fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+		return error_os(errno, "cannot size shared memory");
+	base = mmap(NULL, shm->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, shm->fd,
+		    0);
+	if (base == MAP_FAILED)
+		return error_os(errno, "cannot map %llu MiB of shared memory",
+				(unsigned long long)(shm->size / MIB));
+	shm->header = base;
+	err = pages_touch(shm, 0, HA_PAGE);
+	if (err)
+		return err;
+	header_fill(shm, options);
+	err = indexes_init(shm);
+	if (!err)
+		err = tables_touch(shm);
+	if (!err)
+		err = sites_touch(shm, SITES_AHEAD, ARENA_AHEAD);
+	if (!err)
+		err = segment_add(shm);
+	if (err)
+		return err;
+	*ret = take(shm);
+	return NULL;
+}
+
+void shm_free(struct shm *shm)
+{
+	if (!shm)
+		return;
+	if (shm->header)
+		munmap(shm->header, shm->size);
+	if (shm->fd >= 0)
+		close(shm->fd);
+	free(shm);
+}
+
+struct error *shm_hold(struct shm *shm)
+{
+	pthread_mutex_t *mutex = (pthread_mutex_t *)shm->header->owner;
+	pthread_mutexattr_t attributes;
+	int rc;
+
+	_Static_assert(sizeof(pthread_mutex_t) <= sizeof(shm->header->owner), "owner is too small");
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+	rc = pthread_mutex_init(mutex, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+	if (!rc)
+		rc = pthread_mutex_lock(mutex);
+	return rc ? error_os(rc, "cannot take the owner mutex of the shared memory") : NULL;
+}
+
+/* Append @size bytes to a region; *used is how much of it is taken. */
+static struct error *region_append(struct shm *shm, enum ha_region_id id, const char *what,
+				   uint64_t size, uint64_t *used, void **ret)
+{
+	const struct ha_region *region = &shm->region[id];
+	uint64_t begin = (*used + 63) & ~63ull;
+
+	if (size > region->size || begin > region->size - size)
+		return error_create(ERROR_MEMORY, "no room for more %s in the shared memory", what);
+	*ret = (uint8_t *)shm->header + region->offset + begin;
+	*used = begin + size;
+	return NULL;
+}
+
+struct error *shm_add_table(struct shm *shm, const struct ha_table *table, size_t size,
+			    uint64_t bias, uint64_t *offset_ret)
+{
+	struct error *err;
+	void *copy;
+
+	err = region_append(shm, HA_REGION_TABLES, "unwind tables", size, &shm->tables_used, &copy);
+	if (err)
+		return err;
+	memcpy(copy, table, size);
+	((struct ha_table *)copy)->bias = bias;
+	*offset_ret = (uint64_t)((uint8_t *)copy - (uint8_t *)shm->header);
+	return NULL;
+}
+
+struct error *shm_publish_modules(struct shm *shm, const struct ha_module *modules, uint32_t count,
+				  uint32_t generation, uint64_t loads)
+{
+	struct ha_module_index *index;
+	struct error *err;
+	void *copy;
+
+	err = region_append(shm, HA_REGION_MODULES, "module lists",
+			    sizeof(*index) + count * sizeof(*modules), &shm->modules_used, &copy);
+	if (err)
+		return err;
+	index = copy;
+	index->count = count;
+	index->generation = generation;
+	index->loads = loads;
+	if (count)
+		memcpy(index->module, modules, count * sizeof(*modules));
+	/* Pairs with the payload's acquire load at the start of each capture. */
+	__atomic_store_n(&shm->header->module_index,
+			 (uint64_t)((uint8_t *)copy - (uint8_t *)shm->header), __ATOMIC_RELEASE);
+	return NULL;
+}
+
+struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks, uint64_t count)
+{
+	struct ha_stack_index *index;
+	struct error *err;
+	void *copy;
+
+	err = region_append(shm, HA_REGION_STACKS, "stack regions",
+			    sizeof(*index) + count * sizeof(*stacks), &shm->stacks_used, &copy);
+	if (err)
+		return err;
+	index = copy;
+	index->count = count;
+	if (count)
+		memcpy(index->stack, stacks, count * sizeof(*stacks));
+	/* Pairs with the payload's acquire load of stack_index. */
+	__atomic_store_n(&shm->header->stack_index,
+			 (uint64_t)((uint8_t *)copy - (uint8_t *)shm->header), __ATOMIC_RELEASE);
+	return NULL;
+}
+
+struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms, uint64_t live_blocks)
+{
+	struct ha_shm *header = shm->header;
+	uint64_t sites = __atomic_load_n(&header->site_next, __ATOMIC_RELAXED);
+	uint64_t arena = __atomic_load_n(&header->arena_next, __ATOMIC_RELAXED);
+	struct error *err = NULL;
+
+	if (arena > shm->region[HA_REGION_SITE_ARENA].size)
+		arena = shm->region[HA_REGION_SITE_ARENA].size;
+	__atomic_store_n(&header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
+	if (sites + SITES_AHEAD / 2 > shm->sites_touched ||
+	    arena + ARENA_AHEAD / 2 > shm->arena_touched)
+		err = sites_touch(shm, sites + sites / 2 + SITES_AHEAD,
+				  arena + arena / 2 + ARENA_AHEAD);
+	if (!err && live_blocks * FILL_LIMIT_DENOMINATOR > live_cells(shm) * FILL_LIMIT_NUMERATOR)
+		err = segment_add(shm);
+	return err;
+}

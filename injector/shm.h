@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The injector's side of the shared memory (struct ha_shm in
+ * payload/protocol.h): making the memfd, laying out its regions, touching its
+ * pages ahead of the target so that they are charged to us, and publishing
+ * unwind tables, module lists and stack regions to the payload.
+ *
+ * The memfd is sparse: its size is address space, not memory. All functions
+ * are for one thread at a time; shm_hold() is for the program's main thread.
+ */
+#ifndef INJECTOR_SHM_H
+#define INJECTOR_SHM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "payload/protocol.h"
+#include "resolver/error.h"
+
+struct shm {
+	int fd;		       /* the memfd, sealed against resizing */
+	struct ha_shm *header; /* start of our mapping */
+	uint64_t size;	       /* bytes of address space */
+	/*
+	 * The layout as we made it. The copies in the header are for the payload
+	 * and may be scribbled over by a hostile target: never read back.
+	 */
+	struct ha_region region[HA_REGIONS];
+	uint64_t site_capacity;
+	uint64_t stripe_size;
+	uint64_t segments;
+	struct ha_segment segment[HA_SEGMENTS];
+	uint64_t modules_used; /* bytes used of the append-only regions */
+	uint64_t tables_used;
+	uint64_t stacks_used;
+	uint64_t sites_touched; /* sites whose pages were touched ahead in all stripes */
+	uint64_t arena_touched; /* bytes of the site arena touched ahead */
+};
+
+struct shm_options {
+	uint64_t site_capacity; /* most sites, at most HA_SITES_MAX; 0 = 131,072 */
+	uint64_t live_size_max; /* most bytes of live table, address space; 0 = 4 GiB */
+	uint64_t interval;	/* mean bytes between samples; 1 = exact */
+	uint32_t session;	/* number of this attach to the target, from 1 */
+};
+
+/*
+ * Make the memfd with all regions empty and valid, and the first segment of
+ * the live table in place. ERROR_OS, ERROR_MEMORY.
+ */
+MUST_CHECK struct error *shm_create(const struct shm_options *options, struct shm **ret);
+
+/* NULL is fine. The target's mapping is not affected. */
+void shm_free(struct shm *shm);
+
+/* Address space that a mapping will take with these options, in bytes. */
+uint64_t shm_size(const struct shm_options *options);
+
+/* A region's start in our mapping. */
+void *shm_region(const struct shm *shm, enum ha_region_id region);
+
+/*
+ * Lock the robust owner mutex: from now on the kernel marks it when the
+ * calling thread dies, and the payload stops recording. The lock is never
+ * released: it goes with the thread.
+ */
+MUST_CHECK struct error *shm_hold(struct shm *shm);
+
+/*
+ * Append an unwind table of @size bytes (table->size of them are used) with
+ * its bias; @offset_ret is what struct ha_module.table wants.
+ * ERROR_MEMORY when the region is full.
+ */
+MUST_CHECK struct error *shm_add_table(struct shm *shm, const struct ha_table *table, size_t size,
+				       uint64_t bias, uint64_t *offset_ret);
+
+/*
+ * Publish a new version of the module list; @modules sorted by low.
+ * ERROR_MEMORY when the region is full.
+ */
+MUST_CHECK struct error *shm_publish_modules(struct shm *shm, const struct ha_module *modules,
+					     uint32_t count, uint32_t generation, uint64_t loads);
+
+/* The same for stack regions, sorted by low. */
+MUST_CHECK struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
+					    uint64_t count);
+
+/*
+ * To be called each few milliseconds: advance the clock to @elapsed_ms since
+ * the start, and keep the tables ahead of need: @live_blocks is an estimate of
+ * how many blocks are live now. ERROR_OS when pages cannot be had; recording
+ * goes on with what there is.
+ */
+MUST_CHECK struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms, uint64_t live_blocks);
+
+#endif
