@@ -380,6 +380,7 @@ enum ha_ext_flags {
 	HA_EXT_STOP = 8,       /* an expression that we do not evaluate: stop here, flag it */
 	HA_EXT_RBP_DEREF = 16, /* caller's rbp at *(rbp + rbp_offset): DRAP's second form */
 };
+#define HA_EXT_SAVED_UNKNOWN 0xffu
 struct ha_rule_ext {
 	uint32_t row;	     /* I0 */
 	uint8_t base;	     /* I0 enum ha_ext_base */
@@ -393,6 +394,7 @@ struct ha_rule_ext {
 	 * Where the callee-saved registers rbx, r12..r15 were saved, in units of
 	 * 8 bytes below the CFA; 0 = unchanged. Filled for every row of modules
 	 * whose rows need them (a base other than rsp and rbp further out).
+	 * HA_EXT_SAVED_UNKNOWN: it was saved, but not at such a place.
 	 */
 	uint8_t saved[5];
 	uint8_t pad2[3];
