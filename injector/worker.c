@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "resolver/cleanup.h"
+
+/* Above ordinary work, so that T is not kept stopped while others run. */
+#define WORKER_NICE (-20)
+
+/* What a child says when it is done; in shared memory. */
+struct worker_report {
+	int finished;
+	int failed;
+	enum error_code code;
+	int errnum;
+	char message[1024];
+	char hint[512];
+};
+
+static void report_fill(struct worker_report *report, const struct error *err)
+{
+	if (err) {
+		report->failed = 1;
+		report->code = error_code(err);
+		report->errnum = error_errno(err);
+		strncpy(report->message, error_message(err), sizeof(report->message) - 1);
+		if (error_hint_text(err))
+			strncpy(report->hint, error_hint_text(err), sizeof(report->hint) - 1);
+	}
+	__atomic_store_n(&report->finished, 1, __ATOMIC_RELEASE);
+}
+
+static struct error *report_read(const struct worker_report *report)
+{
+	struct error *err;
+
+	if (!report->failed)
+		return NULL;
+	err = error_create(report->code, "%s", report->message);
+	return report->hint[0] ? error_hint(err, "%s", report->hint) : err;
+}
+
+/* The program ignores or handles signals; a child with T in its hands takes none. */
+static void child_prepare(pid_t parent)
+{
+	sigset_t all;
+	int fd;
+
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+	setsid();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
+	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (write(fd, "-1000", 5) < 0)
+			errno = 0; /* not permitted: no harm done */
+		close(fd);
+	}
+}
+
+static struct error *child_wait(pid_t child, int pidfd, unsigned int timeout_ms,
+				const struct worker_report *report)
+{
+	struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+	struct error *err = NULL;
+	int status, rc;
+
+	do {
+		rc = poll(&poll_fd, 1, (int)timeout_ms);
+	} while (rc < 0 && errno == EINTR);
+	if (rc <= 0) {
+		kill(child, SIGKILL);
+		err = error_create(ERROR_TIMEOUT,
+				   "the worker process did not finish within %u ms and was ended",
+				   timeout_ms);
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (__atomic_load_n(&report->finished, __ATOMIC_ACQUIRE)) {
+		error_free(err);
+		return report_read(report);
+	}
+	if (err)
+		return err;
+	if (WIFSIGNALED(status))
+		return error_create(ERROR_FAULT, "the worker process was ended by signal %d",
+				    WTERMSIG(status));
+	return error_create(ERROR_FAULT, "the worker process ended without a result");
+}
+
+struct error *worker_run(worker_function *function, void *context, unsigned int timeout_ms)
+{
+	pid_t parent = getpid();
+	struct worker_report *report;
+	struct error *err;
+	pid_t child;
+	int pidfd;
+
+	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (report == MAP_FAILED)
+		return error_os(errno, "cannot start a worker process");
+	child = fork();
+	if (child == 0) {
+		child_prepare(parent);
+		report_fill(report, function(context));
+		_exit(0);
+	}
+	if (child < 0) {
+		err = error_os(errno, "cannot start a worker process");
+		munmap(report, sizeof(*report));
+		return err;
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	err = child_wait(child, pidfd, timeout_ms, report);
+	if (pidfd >= 0)
+		close(pidfd);
+	munmap(report, sizeof(*report));
+	return err;
+}
