@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Reading and writing somebody's memory through a callback, so that the parts
+ * that parse a target's memory run the same on a live process, on a test's
+ * byte array and under the fuzzer.
+ *
+ * Addresses are the target's. A read or write is whole or an error.
+ */
+#ifndef INJECTOR_MEMORY_H
+#define INJECTOR_MEMORY_H
+
+#include "resolver/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct target;
+
+struct memory_reader {
+	/* Fill @buf with @size bytes from @addr, or fail. */
+	struct error *(*read)(void *ctx, uint64_t addr, void *buf, size_t size);
+	void *ctx;
+};
+
+struct memory_writer {
+	/* Store @size bytes at @addr, read-only pages included, or fail. */
+	struct error *(*write)(void *ctx, uint64_t addr, const void *buf, size_t size);
+	void *ctx;
+};
+
+/* Reader and writer of a live target; valid as long as @target is. */
+struct memory_reader memory_reader_of(struct target *target);
+struct memory_writer memory_writer_of(struct target *target);
+
+MUST_CHECK struct error *memory_read(const struct memory_reader *memory, uint64_t addr, void *buf,
+				     size_t size);
+MUST_CHECK struct error *memory_read_u64(const struct memory_reader *memory, uint64_t addr,
+					 uint64_t *ret);
+
+/* True if the read succeeded; for probing, where failure is an answer. */
+bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
+bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret);
+
+/*
+ * Read a string of at most @max bytes without its NUL. ERROR_FORMAT if it is
+ * longer. The caller frees *ret.
+ */
+MUST_CHECK struct error *memory_read_string(const struct memory_reader *memory, uint64_t addr,
+					    size_t max, char **ret);
+
+#endif
