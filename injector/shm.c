@@ -332,7 +332,7 @@ struct error *shm_add_table(struct shm *shm, const struct ha_table *table, size_
 			    uint64_t bias, uint64_t *offset_ret)
 {
 	struct error *err;
-	void *copy;
+	void *copy = NULL;
 
 	err = region_append(shm, HA_REGION_TABLES, "unwind tables", size, &shm->tables_used, &copy);
 	if (err)
@@ -348,7 +348,7 @@ struct error *shm_publish_modules(struct shm *shm, const struct ha_module *modul
 {
 	struct ha_module_index *index;
 	struct error *err;
-	void *copy;
+	void *copy = NULL;
 
 	err = region_append(shm, HA_REGION_MODULES, "module lists",
 			    sizeof(*index) + count * sizeof(*modules), &shm->modules_used, &copy);
@@ -370,7 +370,7 @@ struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 {
 	struct ha_stack_index *index;
 	struct error *err;
-	void *copy;
+	void *copy = NULL;
 
 	err = region_append(shm, HA_REGION_STACKS, "stack regions",
 			    sizeof(*index) + count * sizeof(*stacks), &shm->stacks_used, &copy);
