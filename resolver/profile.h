@@ -28,10 +28,16 @@
 #include "resolver/error.h"
 #include "resolver/hashindex.h"
 
-#define PROFILE_NONE	      UINT32_MAX /* no module, no location */
-#define PROFILE_SNAPSHOTS_MAX 600	 /* more than these are thinned out evenly */
-#define PROFILE_CHANGES_MAX   4000000	 /* bound on all snapshots' changes together (160 MB) */
-#define PROFILE_DEPTH_MAX     1024	 /* locations of one site */
+#define PROFILE_NONE UINT32_MAX /* no module, no location */
+
+/* Bounds, so that neither days of recording nor a hostile file fills our memory. */
+#define PROFILE_MODULES_MAX   (1u << 14)
+#define PROFILE_LOCATIONS_MAX (1u << 23)
+#define PROFILE_FRAMES_MAX    (1u << 23)
+#define PROFILE_SITES_MAX     (1u << 20) /* HA_SITES_MAX is half of it */
+#define PROFILE_DEPTH_MAX     1024u	 /* locations of one site */
+#define PROFILE_SNAPSHOTS_MAX 600u	 /* more than these are thinned out evenly */
+#define PROFILE_CHANGES_MAX   4000000u	 /* of all snapshots but the last three: 160 MB */
 
 /* Why the session ended. */
 enum profile_end {
@@ -219,7 +225,6 @@ struct profile {
 	struct hashindex location_index, site_index;
 	struct profile_sums *pending; /* sums of the snapshot that is being made */
 	size_t pending_count;
-	bool snapshot_open;
 	uint64_t spacing_ns; /* snapshots are at least so far apart, but for the last */
 	size_t change_total;
 };
@@ -284,6 +289,15 @@ MUST_CHECK struct error *profile_snapshot_begin(struct profile *profile,
 MUST_CHECK struct error *profile_snapshot_add(struct profile *profile, uint32_t site,
 					      const struct profile_sums *sums);
 MUST_CHECK struct error *profile_snapshot_end(struct profile *profile);
+
+/*
+ * Append a snapshot as it is stored: @count changes, sorted by site, each site
+ * once, all known (else ERROR_FORMAT). Takes @changes, also on error. For
+ * readers of recordings.
+ */
+MUST_CHECK struct error *profile_snapshot_append(struct profile *profile,
+						 const struct profile_snapshot *head,
+						 struct profile_change *changes, size_t count);
 
 /* Sums of all sites as of the last snapshot. */
 struct profile_sums profile_totals(const struct profile *profile);
