@@ -22,16 +22,6 @@ void journal_free(struct journal *journal)
 		munmap(journal, sizeof(*journal));
 }
 
-struct error *journal_add_slot(struct journal *journal, const struct journal_slot *slot)
-{
-	if (journal->slots == JOURNAL_SLOTS)
-		return error_create(ERROR_MEMORY, "more than %d slots to hook", JOURNAL_SLOTS);
-	journal->slot[journal->slots] = *slot;
-	/* A reader in another process may come after our death. */
-	__atomic_store_n(&journal->slots, journal->slots + 1, __ATOMIC_RELEASE);
-	return NULL;
-}
-
 bool journal_add_fd(struct journal *journal, int fd)
 {
 	size_t i;
@@ -51,13 +41,4 @@ void journal_clear_fds(struct journal *journal)
 
 	for (i = 0; i < JOURNAL_FDS; i++)
 		journal->fd[i] = -1;
-}
-
-size_t journal_slots_left(const struct journal *journal)
-{
-	size_t left = 0, i;
-
-	for (i = 0; i < journal->slots; i++)
-		left += !journal->slot[i].restored;
-	return left;
 }

@@ -2,7 +2,9 @@
 /*
  * The record of every change made to the target, kept so that one function can
  * undo it (undo.h). Each entry is written before its change is made: a worker
- * that dies leaves a journal that says what may have happened.
+ * that dies leaves a journal that says what may have happened. The slots
+ * themselves are not listed here: the plan of slots is made before and kept by
+ * the program, and a slot is ours exactly if it holds its hook.
  *
  * The journal lives in memory that the program shares with its short-lived
  * worker processes; one of them writes at a time. Addresses are the target's.
@@ -29,19 +31,7 @@ struct journal_mapping {
 	uint64_t size;
 };
 
-/* A slot that may hold our hook. Put back only if it still does. */
-struct journal_slot {
-	uint64_t address;
-	uint64_t restore; /* the bytes found */
-	uint64_t hook;	  /* the bytes written */
-	uint64_t bias;	  /* l_addr and l_ld of the slot's module: the object must be the same */
-	uint64_t dynamic;
-	uint32_t permanent; /* 1: the module was there at start-up and is never unloaded */
-	uint32_t restored;  /* 1: verified to hold restore again */
-};
-
-#define JOURNAL_FDS   4
-#define JOURNAL_SLOTS 65536
+#define JOURNAL_FDS 4
 
 struct journal {
 	struct journal_mapping gate, core, shm;
@@ -49,8 +39,7 @@ struct journal {
 	uint32_t entry_by_loader; /* 1: dlopen made it, so that only the loader could unload it */
 	uint32_t state_on;	  /* 1: entry's state may be ON */
 	int32_t fd[JOURNAL_FDS];  /* descriptors that may be open in the target; -1 none */
-	size_t slots;
-	struct journal_slot slot[JOURNAL_SLOTS];
+	uint32_t slots_written;	  /* 1: slots of the plan may hold hooks into entry */
 };
 
 /* In shared memory, empty. ERROR_OS. */
@@ -58,15 +47,9 @@ MUST_CHECK struct error *journal_create(struct journal **ret);
 /* NULL is fine. */
 void journal_free(struct journal *journal);
 
-/* To be called before the slot is written. ERROR_MEMORY when there are too many. */
-MUST_CHECK struct error *journal_add_slot(struct journal *journal, const struct journal_slot *slot);
-
 /* Note a descriptor that a call just made in the target; false: no room. */
 bool journal_add_fd(struct journal *journal, int fd);
 /* All descriptors are known to be closed. */
 void journal_clear_fds(struct journal *journal);
-
-/* Slots that may still hold a hook. */
-size_t journal_slots_left(const struct journal *journal);
 
 #endif
