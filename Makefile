@@ -35,15 +35,15 @@ HOST_LIBS = $(PACKAGE_LIBS) -lunwind-generic -liberty -lm -pthread
 
 # The payload is freestanding: no libc, no TLS, no stack protector, nothing the
 # compiler could turn into a call, general registers and SSE2 only.
-PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -I. -O2 -g -ffreestanding -fPIC -fvisibility=hidden \
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -I. -Ipayload/arch/$(ARCH) -O2 -g -ffreestanding -fPIC -fvisibility=hidden \
 	  -fno-stack-protector -fno-builtin -fno-tree-loop-distribute-patterns -fcf-protection=none \
 	  -fno-plt -fasynchronous-unwind-tables -fomit-frame-pointer -mno-avx -mno-red-zone \
 	  -fno-strict-aliasing -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0
 
 RESOLVER_SRC	= $(wildcard resolver/*.c)
 INJECTOR_SRC	= $(filter-out injector/main.c,$(wildcard injector/*.c)) injector/arch/$(ARCH).c
-CORE_SRC	= $(wildcard payload/core/*.c payload/boot/*.c)
-ENTRY_SRC	= $(wildcard payload/entry/*.S payload/entry/*.c)
+CORE_SRC	= $(wildcard payload/core/*.c payload/boot/*.c) payload/arch/$(ARCH)/boot.S
+ENTRY_SRC	= $(wildcard payload/entry/*.c) payload/arch/$(ARCH)/entry.S
 # Payload files that make no system call: also built hosted, for the tests.
 PURE_SRC	= $(wildcard payload/core/*.c)
 TEST_SRC	= $(wildcard tests/*.c)
@@ -111,6 +111,8 @@ $(BUILD)/pure/%.c.o: %.c
 
 $(TEST_OBJ): EXTRA_CFLAGS += -DHA_SOURCE_DIR='"$(CURDIR)"'
 
+include tests/targets/targets.mk
+
 .PHONY: tests
 tests: $(BUILD)/tests/run $(TARGETS)
 
@@ -118,8 +120,6 @@ $(BUILD)/tests/run: $(TEST_OBJ) $(PURE_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS) $(shell pkg-config --libs $(TEST_PACKAGES))
-
--include tests/targets/targets.mk
 
 $(BUILD)/targets/%: tests/targets/%.c
 	@mkdir -p $(@D)

@@ -13,3 +13,24 @@ $(BUILD)/targets/leak_chain: $(BUILD)/targets/libchain.so
 TARGET_LIBS_leak_chain = $(TARGET_OWN_LIB) -lchain
 
 $(TARGETS): tests/targets/target.h
+
+$(BUILD)/targets/deadlock_ctor: $(BUILD)/targets/libctor.so
+TARGET_LIBS_deadlock_ctor = -rdynamic
+TARGET_LIBS_atfork_jemalloc = -ljemalloc
+
+# The same storm for other C libraries and machines, where the compiler for
+# them is installed.
+TARGET_VARIANTS = $(BUILD)/targets/storm_static \
+	$(if $(shell command -v musl-gcc),$(BUILD)/targets/storm_musl $(BUILD)/targets/storm_musl_static) \
+	$(if $(wildcard /usr/include/x86_64-linux-gnu/32 /usr/lib32/libc.so),$(BUILD)/targets/storm_32)
+TARGETS += $(TARGET_VARIANTS)
+
+VARIANT_CC_storm_static = $(CC) -static
+VARIANT_CC_storm_musl = musl-gcc
+VARIANT_CC_storm_musl_static = musl-gcc -static
+VARIANT_CC_storm_32 = gcc -m32
+
+$(TARGET_VARIANTS): tests/targets/storm.c tests/targets/target.h
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)$(VARIANT_CC_$(@F)) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -w -o $@ $< -pthread
