@@ -33,10 +33,14 @@ HOST_CFLAGS = -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DHA_VERSION='"$(VERSION)"' -
 	  $(SANFLAGS) $(CFLAGS) $(PACKAGE_CFLAGS)
 HOST_LIBS = $(PACKAGE_LIBS) -lunwind-generic -liberty -lm -pthread
 
+# gcc makes calls of memset out of loops; clang obeys -fno-builtin and has no such option.
+NO_LOOP_CALLS := $(shell $(CC) -fno-tree-loop-distribute-patterns -E -x c /dev/null >/dev/null 2>&1 \
+	  && echo -fno-tree-loop-distribute-patterns)
+
 # The payload is freestanding: no libc, no TLS, no stack protector, nothing the
 # compiler could turn into a call, general registers and SSE2 only.
 PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -I. -Ipayload/arch/$(ARCH) -O2 -g -ffreestanding -fPIC -fvisibility=hidden \
-	  -fno-stack-protector -fno-builtin -fno-tree-loop-distribute-patterns -fcf-protection=none \
+	  -fno-stack-protector -fno-builtin $(NO_LOOP_CALLS) -fcf-protection=none \
 	  -fno-plt -fasynchronous-unwind-tables -fomit-frame-pointer -mno-avx -mno-red-zone \
 	  -fno-strict-aliasing -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0
 

@@ -199,11 +199,11 @@ enum ha_region_id {
 	HA_REGION_MODULES,	 /* struct ha_module_index, append-only versions */
 	HA_REGION_TABLES,	 /* unwind tables (struct ha_table), append-only */
 	HA_REGION_STACKS,	 /* struct ha_stack_index, append-only versions */
-	HA_REGION_PC_CACHE,	 /* core's own: u64[] */
-	HA_REGION_TRIE,		 /* core's own */
-	HA_REGION_CANDIDATES,	 /* core's own */
-	HA_REGION_SCRATCH,	 /* core's own: buffers for walks */
-	HA_REGION_SITE_HASH,	 /* u64[]: core's own */
+	HA_REGION_PC_CACHE,	 /* core's own: HA_PC_CACHE_SIZE bytes */
+	HA_REGION_TRIE,		 /* core's own: HA_TRIE_SIZE */
+	HA_REGION_CANDIDATES,	 /* core's own: HA_CANDIDATES_SIZE */
+	HA_REGION_SCRATCH,	 /* core's own: HA_SCRATCH_SIZE; buffers for walks */
+	HA_REGION_SITE_HASH,	 /* core's own: HA_SITE_HASH_SIZE(site_capacity) */
 	HA_REGION_SITE_INDEX,	 /* u64[site_capacity]: offset of struct ha_site from shm; 0 = not yet */
 	HA_REGION_SITE_ARENA,	 /* struct ha_site bodies */
 	HA_REGION_STRIPES,	 /* HA_STRIPES times: struct ha_stripe, struct ha_sums[site_capacity] */
@@ -215,6 +215,16 @@ struct ha_region {
 	uint64_t offset; /* from the start of shm; page-aligned */
 	uint64_t size;	 /* bytes */
 };
+
+/*
+ * Bytes of the regions whose content is core's own. All zeros is a valid
+ * initial state of each of them; they are sparse, and touched as they fill.
+ */
+#define HA_PC_CACHE_SIZE   (512u << 10)
+#define HA_TRIE_SIZE	   (16u << 20)
+#define HA_CANDIDATES_SIZE (64u << 20)
+#define HA_SCRATCH_SIZE	   (1u << 20)
+#define HA_SITE_HASH_SIZE(site_capacity) ((uint64_t)(site_capacity) * 16u)
 
 #define HA_STRIPES	(HA_LINES + HA_SHARED_LINES)
 #define HA_SEGMENTS	20u
@@ -286,14 +296,24 @@ struct ha_stripe {
 	uint64_t untracked_bytes;
 	uint64_t adopted;	 /* P  reallocs of unknown blocks: counted as new */
 	uint64_t adopted_bytes;
-	uint64_t nested_duplicates; /* P  a block recorded again with the same size by the same thread
-				       at the same tick before it was freed: one call seen twice */
+	uint64_t nested_duplicates; /* P  one call seen at two layers: see last_ptr */
 	uint64_t truncated;	 /* P  walks that ended before the outermost frame */
 	uint64_t no_scratch;	 /* P  walks given up for want of a buffer */
 	uint64_t no_site;	 /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
 	uint64_t walks;		 /* P  plain walks (the trie did not know the stack) */
 	uint64_t oversized;	 /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
-	uint64_t spare[3];
+	/*
+	 * What the owner of an exclusive line recorded last, and the sp of that
+	 * call. A nested duplicate is an insert of a block that is live, was the
+	 * last one that this thread recorded, and was recorded for a call made
+	 * further in on the same stack: the inner of two hooked functions that
+	 * call each other handed it out, nobody freed it in between. The block is
+	 * then recorded for the outer call. (The same from the same depth or from
+	 * further out is a missed free.)
+	 */
+	uint64_t last_ptr; /* P */
+	uint64_t last_sp;  /* P */
+	uint64_t spare;
 };
 _Static_assert(sizeof(struct ha_stripe) == 128, "ha_stripe");
 
@@ -309,7 +329,12 @@ struct ha_site {
 	uint32_t generation; /* P  of the module index it was made under */
 	uint16_t frames;     /* P  1..HA_FRAMES_MAX */
 	uint16_t flags;	     /* P  enum ha_site_flags */
-	uint64_t pc[];	     /* P  return addresses, innermost first */
+	/*
+	 * P  Innermost first: return addresses; for code that a signal
+	 * interrupted, the address of the instruction + 1. pc - 1 lies in the
+	 * right instruction either way.
+	 */
+	uint64_t pc[];
 };
 _Static_assert(sizeof(struct ha_site) == 16, "ha_site");
 
@@ -405,6 +430,7 @@ _Static_assert(sizeof(struct ha_rule_ext) == 28, "ha_rule_ext");
 enum ha_module_flags {
 	HA_MODULE_NO_TABLE = 1, /* no CFI: frame-pointer steps, flagged */
 	HA_MODULE_ENTRY = 2,	/* our own entry object */
+	HA_MODULE_PERMANENT = 4, /* cannot be unloaded: there since the program started */
 };
 struct ha_module {
 	uint64_t low, high; /* I0 addresses in the target, [low, high) */
@@ -499,7 +525,9 @@ enum ha_window {
 
 enum ha_restorer {
 	HA_RESTORE_NOBODY = 0,
-	HA_RESTORE_INJECTOR = 1, /* I  by compare-and-swap: T is stopped, the injector restores it */
+	HA_RESTORE_INJECTOR = 1, /* I  by compare-and-swap, while T is stopped: the injector
+				    restores it. If boot still runs 1 s after, the injector
+				    has died, and boot turns the word into SELF */
 	HA_RESTORE_SELF = 2,	 /* P  by compare-and-swap: T restores itself by rt_sigreturn */
 };
 
@@ -539,7 +567,7 @@ struct ha_boot {
 	/* both, by compare-and-swap */
 	uint32_t window;	  /* enum ha_window */
 	uint32_t restore;	  /* enum ha_restorer */
-	uint32_t done;		  /* P  1: DONE was sent */
+	uint32_t done;		  /* P  1: DONE was sent and the socket closed: T may be stopped */
 	uint32_t pad;
 };
 

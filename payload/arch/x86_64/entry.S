@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Entry: what stands in the slots of the target. See "Entry" in
+ * payload/protocol.h for the words used here.
+ *
+ * A hooked call arrives like this:
+ *
+ *	caller  --slot-->  stub k  -->  body of its class  --tail jump-->  original
+ *                                          |
+ *                                          v  a sample is due
+ *                                      slow path: frame, original, core
+ *
+ * Every call obeys the psABI and nothing more: rax, r8, r9, r10 and r11 are
+ * free at the entry of a function with at most four arguments, and no hooked
+ * function has more. From the stub on
+ *
+ *	r11	the pair
+ *	r10	bytes asked for (the classes that allocate)
+ *
+ * Lines are changed with single instructions only, because a signal handler on
+ * the same thread may come in between and use the same line.
+ */
+#include "entry_layout.h"
+
+/* ------------------------------------------------------------------------
+ * Stubs
+ */
+	.section .text.stubs, "ax", @progbits
+	.hidden	entry_stubs
+	.globl	entry_stubs
+	.type	entry_stubs, @function
+entry_stubs:
+	.cfi_startproc
+	.set	number, 0
+	.rept	LAYOUT_PAIRS
+	.balign	LAYOUT_STUB_SIZE, 0xcc
+	endbr64
+	lea	entry + ENTRY_PAIRS + number * PAIR_SIZE(%rip), %r11
+	notrack jmp *PAIR_BODY(%r11)
+	.set	number, number + 1
+	.endr
+	.balign	LAYOUT_STUB_SIZE, 0xcc
+	.cfi_endproc
+	.size	entry_stubs, . - entry_stubs
+
+/* ------------------------------------------------------------------------
+ * Parts of the bodies
+ */
+
+/* rax = thread pointer, r8 = the lines, r9 = the line of the first probe. */
+.macro first_probe
+	rdfsbase %rax
+	movabs	$LINE_HASH_MULTIPLIER, %r9
+	imul	%rax, %r9
+	shr	$LINE_HASH_SHIFT, %r9
+	shl	$LINE_SHIFT, %r9
+	lea	entry + ENTRY_LINES(%rip), %r8
+	add	%r8, %r9
+.endm
+
+/*
+ * Take r10 + 1 bytes off the thread's countdown and tail-jump to the original,
+ * or go to \slow when the countdown has run out.
+ *
+ * The comparison alone would do in exact mode, where left is 0: nothing is
+ * written then, so a handler never sees a countdown that has wrapped. The
+ * subtraction is checked once more because a handler may have taken its share
+ * since. A line that nobody owns has left 0, so a thread pointer of 0 cannot
+ * pass here for its owner.
+ */
+.macro countdown slow
+	cmp	%rax, LINE_KEY(%r9)
+	jne	\slow
+	lea	1(%r10), %rax
+	cmp	%rax, LINE_LEFT(%r9)
+	jb	\slow
+	sub	%rax, LINE_LEFT(%r9)
+	jb	\slow
+	jmp	*PAIR_CALL(%r11)
+.endm
+
+/* One more, or one less, on the line's depth. With r8 = the lines: those below it are shared. */
+.macro depth operation, line
+	cmp	%r8, \line
+	jae	.Lown\@
+	lock
+.Lown\@:
+	\operation LINE_DEPTH(\line)
+.endm
+
+/*
+ * Enter core: \line = the thread's line with depth + 1, \index = its number.
+ * Goes to \refused, with depth already raised, when core must not be called.
+ * Changes rax, rcx, rdx, r8, r9, r10.
+ */
+.macro enter line, index, refused
+	first_probe
+	test	%rax, %rax
+	jz	.Lsearch\@
+	cmp	%rax, LINE_KEY(%r9)
+	je	.Lfound\@
+.Lsearch\@:
+	call	find_line
+.Lfound\@:
+	mov	%r9, \line
+	depth	incl, \line
+	cmpl	$LAYOUT_STATE_ON, entry + ENTRY_STATE(%rip)
+	jne	\refused
+	mov	entry + ENTRY_GATE(%rip), %rax
+	movabs	$LAYOUT_GATE_MAGIC, %rcx
+	cmp	%rcx, (%rax)
+	jne	\refused
+	mov	\line, \index
+	sub	%r8, \index
+	sar	$LINE_SHIFT, \index
+	jns	.Lnumbered\@
+	add	$(LINE_COUNT + LINE_SHARED), \index
+.Lnumbered\@:
+.endm
+
+/* Leave core, or a refused enter. Changes r8. */
+.macro leave_core line
+	lea	entry + ENTRY_LINES(%rip), %r8
+	depth	decl, \line
+.endm
+
+/*
+ * struct ha_frame, and \room bytes below it that align the stack.
+ *
+ *	rsp + \room + 48	return address
+ *	rsp + \room		r15, r14, r13, r12, rbx, rbp
+ *	rsp			\room bytes
+ *
+ * rbp keeps its value: profilers that walk frame pointers do not lose the chain.
+ */
+.macro push_frame room
+	.cfi_remember_state
+	push	%rbp
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbp, 0
+	push	%rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbx, 0
+	push	%r12
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r12, 0
+	push	%r13
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r13, 0
+	push	%r14
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r14, 0
+	push	%r15
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r15, 0
+	sub	$\room, %rsp
+	.cfi_adjust_cfa_offset \room
+.endm
+
+.macro pop_frame room
+	add	$\room, %rsp
+	.cfi_adjust_cfa_offset -\room
+	pop	%r15
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r15
+	pop	%r14
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r14
+	pop	%r13
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r13
+	pop	%r12
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r12
+	pop	%rbx
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore rbx
+	pop	%rbp
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore rbp
+.endm
+
+/* Save and restore a register that is not callee-saved. */
+.macro push_argument register
+	push	\register
+	.cfi_adjust_cfa_offset 8
+.endm
+
+.macro pop_argument register
+	pop	\register
+	.cfi_adjust_cfa_offset -8
+.endm
+
+/* A stopped entry passes through, at any depth of frames: there is none yet. */
+.macro pass_if_off
+	cmpl	$LAYOUT_STATE_ON, entry + ENTRY_STATE(%rip)
+	jne	pass
+.endm
+
+.macro body name
+	.balign	16, 0xcc
+	.hidden	\name
+	.globl	\name
+	.type	\name, @function
+\name:
+.endm
+
+/* ------------------------------------------------------------------------
+ * Bodies
+ */
+	.section .text.bodies, "ax", @progbits
+	.cfi_startproc
+
+	body	body_alloc		/* (size, ...) */
+	mov	%rdi, %r10
+allocate:
+	first_probe
+	countdown slow_alloc
+
+	body	body_aligned		/* (align, size) */
+	mov	%rsi, %r10
+	first_probe
+	countdown slow_alloc
+
+	/*
+	 * A product that overflows as a signed number is one that no allocator
+	 * can serve.
+	 */
+	body	body_calloc		/* (n, size) */
+	mov	%rdi, %r10
+	imul	%rsi, %r10
+	jo	pass
+	first_probe
+	countdown slow_alloc
+
+	body	body_posix_memalign	/* (ret, align, size) */
+	mov	%rdx, %r10
+	first_probe
+	countdown slow_posix_memalign
+
+	body	body_reallocarray	/* (old, n, size) */
+	mov	%rsi, %r10
+	imul	%rdx, %r10
+	jo	pass
+	jmp	reallocate
+
+	body	body_realloc		/* (old, size, ...) */
+	mov	%rsi, %r10
+reallocate:
+	test	%rdi, %rdi
+	jz	allocate
+	jmp	slow_realloc
+
+pass:
+	jmp	*PAIR_CALL(%r11)
+
+	body	body_free		/* (ptr, ...) */
+	test	%rdi, %rdi
+	jz	pass
+	pass_if_off
+	.cfi_remember_state
+	push_argument %rbx
+	.cfi_rel_offset rbx, 0
+	push_argument %r11
+	push_argument %rdi
+	push_argument %rsi
+	push_argument %rdx
+	push_argument %rcx
+	push_argument %rax		/* aligns */
+	enter	%rbx, %rdx, free_leave
+	mov	%rdi, %rsi
+	mov	entry + ENTRY_SHM(%rip), %rdi
+	call	*entry + ENTRY_CORE_FREE(%rip)
+free_leave:
+	leave_core %rbx
+	pop_argument %rax
+	pop_argument %rcx
+	pop_argument %rdx
+	pop_argument %rsi
+	pop_argument %rdi
+	pop_argument %r11
+	pop_argument %rbx
+	.cfi_restore rbx
+	jmp	*PAIR_CALL(%r11)
+	.cfi_restore_state
+
+	/*
+	 * The original first, then core: nothing of ours is raised while the
+	 * original runs, so it may throw, jump out or never return.
+	 *
+	 *	rbx line	r12 size	r13 result	r14 block
+	 */
+slow_alloc:
+	pass_if_off
+	push_frame 8
+	mov	%r10, %r12
+	call	*PAIR_CALL(%r11)
+	mov	%rax, %r13
+	mov	%rax, %r14
+record:
+	test	%r14, %r14
+	jz	return
+	enter	%rbx, %r8, record_leave
+	mov	entry + ENTRY_SHM(%rip), %rdi
+	lea	8(%rsp), %rsi
+	mov	%r14, %rdx
+	mov	%r12, %rcx
+	call	*entry + ENTRY_CORE_ALLOC(%rip)
+record_leave:
+	leave_core %rbx
+return:
+	mov	%r13, %rax
+	pop_frame 8
+	ret
+	.cfi_restore_state
+
+slow_posix_memalign:
+	pass_if_off
+	push_frame 8
+	mov	%r10, %r12
+	mov	%rdi, %r14
+	call	*PAIR_CALL(%r11)
+	mov	%rax, %r13
+	test	%eax, %eax
+	jnz	return
+	mov	(%r14), %r14
+	jmp	record
+	.cfi_restore_state
+
+	/* rbx line	r12 block	r13 result */
+	body	body_xallocx		/* (ptr, size, extra, flags) */
+	pass_if_off
+	push_frame 8
+	mov	%rdi, %r12
+	call	*PAIR_CALL(%r11)
+	mov	%rax, %r13
+	enter	%rbx, %r8, record_leave
+	mov	entry + ENTRY_SHM(%rip), %rdi
+	lea	8(%rsp), %rsi
+	mov	%r12, %rdx
+	mov	%r13, %rcx
+	call	*entry + ENTRY_CORE_XALLOCX(%rip)
+	jmp	record_leave
+	.cfi_restore_state
+
+	/*
+	 *	rbx line	r12 old, then result	r13, r14 the other arguments
+	 *	r15 size
+	 *	16(rsp) pair	8(rsp) token		(rsp) session
+	 *
+	 * The original may take its time. If another session began meanwhile,
+	 * the token means nothing to its core. Within a session that was seen
+	 * on while depth > 0 the number stays.
+	 */
+slow_realloc:
+	pass_if_off
+	push_frame 24
+	mov	%r11, 16(%rsp)
+	mov	%rdi, %r12
+	mov	%rsi, %r13
+	mov	%rdx, %r14
+	mov	%r10, %r15
+	enter	%rbx, %rdx, realloc_refused
+	mov	entry + ENTRY_SHM(%rip), %rdi
+	mov	%r12, %rsi
+	call	*entry + ENTRY_CORE_BEGIN(%rip)
+	mov	%rax, 8(%rsp)
+	mov	entry + ENTRY_SESSION(%rip), %eax
+	mov	%eax, (%rsp)
+	leave_core %rbx
+	mov	%r12, %rdi
+	mov	%r13, %rsi
+	mov	%r14, %rdx
+	mov	16(%rsp), %r11
+	call	*PAIR_CALL(%r11)
+	mov	%rax, %r12
+	enter	%rbx, %r9, realloc_leave
+	mov	entry + ENTRY_SESSION(%rip), %eax
+	cmp	%eax, (%rsp)
+	jne	realloc_leave
+	mov	entry + ENTRY_SHM(%rip), %rdi
+	lea	24(%rsp), %rsi
+	mov	8(%rsp), %rdx
+	mov	%r12, %rcx
+	mov	%r15, %r8
+	call	*entry + ENTRY_CORE_END(%rip)
+realloc_leave:
+	leave_core %rbx
+	mov	%r12, %rax
+	.cfi_remember_state
+	pop_frame 24
+	ret
+	.cfi_restore_state
+realloc_refused:
+	leave_core %rbx
+	mov	16(%rsp), %r11
+	mov	%r12, %rdi
+	mov	%r13, %rsi
+	mov	%r14, %rdx
+	pop_frame 24
+	jmp	*PAIR_CALL(%r11)
+	.cfi_endproc
+
+	/*
+	 * The line of a thread that the first probe did not find: one of the
+	 * next ones, claimed if it is free, else a shared one. In: rax, r8, r9
+	 * of first_probe. Out: r9. Changes rax, rcx, rdx, r10.
+	 */
+	.type	find_line, @function
+find_line:
+	.cfi_startproc
+	mov	%rax, %rdx
+	sub	%r8, %r9
+	test	%rdx, %rdx
+	jz	.Lshared		/* 0 marks a free line: cannot own one */
+	mov	$LINE_PROBES, %ecx
+.Lprobe:
+	lea	(%r8, %r9), %r10
+	mov	LINE_KEY(%r10), %rax
+	test	%rax, %rax
+	jnz	.Lowned
+	lock cmpxchg %rdx, LINE_KEY(%r10)
+	je	.Lmine
+.Lowned:
+	cmp	%rdx, %rax		/* also: claimed by a handler just now */
+	je	.Lmine
+	add	$LINE_SIZE, %r9d
+	and	$(LINE_COUNT * LINE_SIZE - 1), %r9d
+	dec	%ecx
+	jnz	.Lprobe
+.Lshared:
+	and	$(LINE_SHARED * LINE_SIZE - 1), %r9d
+	lea	ENTRY_SHARED_LINES - ENTRY_LINES(%r8, %r9), %r9
+	ret
+.Lmine:
+	mov	%r10, %r9
+	ret
+	.cfi_endproc
+	.size	find_line, . - find_line
+
+/* ------------------------------------------------------------------------
+ * struct ha_entry. Offsets from entry's start are written as distances from
+ * here, so that no relocation is left.
+ */
+	.section .entry, "aw", @progbits
+	.balign	64
+	.hidden	entry
+	.globl	entry
+	.type	entry, @object
+entry:
+	.quad	LAYOUT_MAGIC
+	.long	LAYOUT_ABI
+	.org	entry + ENTRY_BODIES
+	.long	body_alloc - entry + LAYOUT_DATA
+	.long	body_aligned - entry + LAYOUT_DATA
+	.long	body_calloc - entry + LAYOUT_DATA
+	.long	body_posix_memalign - entry + LAYOUT_DATA
+	.long	body_realloc - entry + LAYOUT_DATA
+	.long	body_reallocarray - entry + LAYOUT_DATA
+	.long	body_xallocx - entry + LAYOUT_DATA
+	.long	body_free - entry + LAYOUT_DATA
+	.org	entry + ENTRY_BODIES_END
+	.org	entry + ENTRY_STRUCT_SIZE
+	.size	entry, . - entry
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The thread pointer: fs base, without TLS and without a system call. Needs
+ * FSGSBASE enabled by the kernel, which preflight has checked.
+ */
+#ifndef PAYLOAD_ARCH_THREAD_POINTER_H
+#define PAYLOAD_ARCH_THREAD_POINTER_H
+
+#include <stdint.h>
+
+/* The calling thread's thread pointer; 0 in a thread without TLS. */
+static inline uint64_t thread_pointer(void)
+{
+	uint64_t fs;
+
+	__asm__ volatile("rdfsbase %0" : "=r"(fs));
+	return fs;
+}
+
+/*
+ * Offsets of two words in glibc's TCB that hold its own address (tcbhead_t.tcb
+ * and .self): the mark of a TCB that has the rest of struct pthread behind it.
+ */
+#define TCB_SELF_FIRST	0x00
+#define TCB_SELF_SECOND 0x10
+
+#endif

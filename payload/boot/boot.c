@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Everything here has a deadline that this side keeps by itself: the injector
+ * may be stopped or die at any moment. The only system call that waits is
+ * ppoll: a thread has one restart_block, and the call that the thread was
+ * borrowed from may need it (nanosleep, poll and futex with a timeout do).
+ */
+#include "payload/boot/boot.h"
+
+#include "syscall.h"
+
+#include <asm/unistd.h>
+#include <linux/time.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NS_PER_US	1000ull
+#define NS_PER_S	1000000000ull
+
+#define LOCK_SLICE_NS	(20 * NS_PER_US)
+#define WINDOW_SLICE_NS (1000 * NS_PER_US)
+#define DONE_SLICE_NS	(5000 * NS_PER_US)
+
+/*
+ * A thread that still runs boot this long after the injector took it over was
+ * let go by the injector's death.
+ */
+#define TAKEOVER_NS NS_PER_S
+
+/* From the C library's headers, which the payload does not include. */
+#define RTLD_NOW     2
+#define MSG_DONTWAIT 0x40
+#define MSG_NOSIGNAL 0x4000
+#define POLLIN	     1
+#define EINTR	     4
+#define EAGAIN	     11
+
+struct pollfd {
+	int fd;
+	short events;
+	short revents;
+};
+
+typedef int mutex_function(void *mutex);
+typedef void *dlopen_function(const char *path, int mode);
+typedef char *dlerror_function(void);
+typedef int *errno_location_function(void);
+
+#define FUNCTION(type, address) ((type *)(uintptr_t)(address))
+
+static uint64_t now_ns(void)
+{
+	struct __kernel_timespec now = {0};
+
+	syscall6(__NR_clock_gettime, CLOCK_MONOTONIC, (uint64_t)&now, 0, 0, 0, 0);
+	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* Wait until @fd (-1: none) has something, at most @ns. The call writes to its timespec. */
+static void wait_ns(int fd, uint64_t ns)
+{
+	struct __kernel_timespec timeout = {
+		.tv_sec = (__kernel_time64_t)(ns / NS_PER_S),
+		.tv_nsec = (long long)(ns % NS_PER_S),
+	};
+	struct pollfd poll = {.fd = fd, .events = POLLIN};
+
+	syscall6(__NR_ppoll, (uint64_t)&poll, 1, (uint64_t)&timeout, 0, 0, 0);
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Change *@word from @from to @to; false if another value stood there. */
+static bool word_change(uint32_t *word, uint32_t from, uint32_t to)
+{
+	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_SEQ_CST);
+}
+
+static uint32_t word_read(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void status_set(struct ha_boot *boot, enum ha_boot_status status)
+{
+	__atomic_store_n(&boot->status, status, __ATOMIC_RELEASE);
+}
+
+/* False if the injector's end of the socket is closed. */
+static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
+{
+	struct ha_message message = {
+		.magic = HA_MAGIC,
+		.kind = kind,
+		.status = boot->status,
+		.handle = boot->handle,
+	};
+	int64_t sent;
+
+	do
+		sent = syscall6(__NR_sendto, (uint64_t)boot->sock_fd, (uint64_t)&message,
+				sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+	while (sent == -EINTR);
+	return sent == sizeof(message);
+}
+
+/* Take what the injector sent, which only serves to wake us. False if its end is closed. */
+static bool message_drain(const struct ha_boot *boot)
+{
+	struct ha_message message;
+	int64_t got = syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message,
+			       sizeof(message), MSG_DONTWAIT, 0, 0);
+
+	return got > 0 || got == -EAGAIN || got == -EINTR;
+}
+
+/* ------------------------------------------------------------------------
+ * The loader
+ */
+
+/* One try at least. */
+static bool loader_lock(struct ha_boot *boot)
+{
+	uint64_t limit_ns = boot->lock_timeout_us * NS_PER_US;
+	uint64_t passed_ns;
+
+	if (!boot->fn_trylock || !boot->lock)
+		return true;
+	for (;;) {
+		boot->lock_tries++;
+		if (!FUNCTION(mutex_function, boot->fn_trylock)((void *)boot->lock))
+			return true;
+		passed_ns = now_ns() - boot->begin_ns;
+		if (passed_ns >= limit_ns)
+			return false;
+		wait_ns(-1, smaller(LOCK_SLICE_NS, limit_ns - passed_ns));
+	}
+}
+
+static void loader_unlock(struct ha_boot *boot)
+{
+	if (boot->fn_unlock && boot->lock)
+		FUNCTION(mutex_function, boot->fn_unlock)((void *)boot->lock);
+}
+
+/* The text lives in memory that the next call of the loader frees: copy it now. */
+static void loader_explain(struct ha_boot *boot)
+{
+	const char *text = NULL;
+	size_t i;
+
+	if (boot->fn_dlerror)
+		text = FUNCTION(dlerror_function, boot->fn_dlerror)();
+	for (i = 0; text && text[i] && i < sizeof(boot->message) - 1; i++)
+		boot->message[i] = text[i];
+	boot->message[i] = '\0';
+}
+
+static bool loader_open(struct ha_boot *boot)
+{
+	void *handle;
+
+	if (boot->mode != HA_BOOT_DLOPEN)
+		return true;
+	if (!boot->fn_dlopen)
+		return false;
+	handle = FUNCTION(dlopen_function, boot->fn_dlopen)(boot->path, RTLD_NOW);
+	boot->handle = (uint64_t)handle;
+	if (!handle)
+		loader_explain(boot);
+	return handle;
+}
+
+/* ------------------------------------------------------------------------
+ * Steps
+ */
+
+/*
+ * The window: the injector writes slots until it changes the word, or until
+ * time is up or it is gone; then the word is ours to change, and the injector
+ * that comes too late sees that.
+ */
+static void window_wait(struct ha_boot *boot)
+{
+	uint64_t limit_ns = boot->window_timeout_us * NS_PER_US;
+	uint64_t begin_ns = now_ns();
+	bool open = message_send(boot, HA_MESSAGE_HELLO);
+	uint64_t passed_ns;
+
+	while (open && word_read(&boot->window) == HA_WINDOW_WAITING) {
+		passed_ns = now_ns() - begin_ns;
+		if (passed_ns >= limit_ns)
+			break;
+		wait_ns(boot->sock_fd, smaller(WINDOW_SLICE_NS, limit_ns - passed_ns));
+		open = message_drain(boot);
+	}
+	word_change(&boot->window, HA_WINDOW_WAITING, HA_WINDOW_TIMED_OUT);
+}
+
+/* All that happens while the loader's lock is ours. */
+static void loader_session(struct ha_boot *boot)
+{
+	if (!loader_lock(boot)) {
+		status_set(boot, HA_BOOT_BUSY);
+		return;
+	}
+	boot->locked_ns = now_ns();
+	if (loader_open(boot)) {
+		boot->loaded_ns = now_ns();
+		status_set(boot, HA_BOOT_LOCKED);
+		window_wait(boot);
+		loader_unlock(boot);
+		status_set(boot, HA_BOOT_UNLOCKED);
+	} else {
+		loader_unlock(boot);
+		status_set(boot, HA_BOOT_FAILED);
+	}
+}
+
+/* What the application must not see changed: errno, and an error that dlerror() still owes it. */
+static void loader_session_unseen(struct ha_boot *boot)
+{
+	int *error_number = NULL;
+	uint64_t *pending = NULL;
+	int saved_error_number = 0;
+	uint64_t saved_pending = 0;
+
+	if (boot->fn_errno_location) {
+		error_number = FUNCTION(errno_location_function, boot->fn_errno_location)();
+		saved_error_number = *error_number;
+	}
+	if (boot->dlerror_offset && thread_pointer()) {
+		pending = (uint64_t *)(thread_pointer() + (uint64_t)boot->dlerror_offset);
+		saved_pending = *pending;
+		*pending = 0;
+	}
+	loader_session(boot);
+	if (pending)
+		*pending = saved_pending;
+	if (error_number)
+		*error_number = saved_error_number;
+}
+
+static void fds_close(struct ha_boot *boot)
+{
+	for (size_t i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
+		if (boot->close_fds[i] >= 0)
+			syscall6(__NR_close, (uint64_t)boot->close_fds[i], 0, 0, 0, 0, 0);
+}
+
+/* Sleep, in slices, while *@word is @value and less than @limit_ns have passed. */
+static void word_wait(const uint32_t *word, uint32_t value, uint64_t limit_ns)
+{
+	uint64_t begin_ns = now_ns();
+
+	while (word_read(word) == value && now_ns() - begin_ns < limit_ns)
+		wait_ns(-1, DONE_SLICE_NS);
+}
+
+/*
+ * The injector stops the thread here and never lets it run on. If it does not
+ * come, or has died after it took over, the thread helps itself.
+ */
+static _Noreturn void restore_wait(struct ha_boot *boot)
+{
+	uint32_t *restore = &boot->restore;
+
+	if (boot->sigframe) {
+		word_wait(restore, HA_RESTORE_NOBODY, boot->done_timeout_us * NS_PER_US);
+		if (word_change(restore, HA_RESTORE_NOBODY, HA_RESTORE_SELF))
+			boot_sigreturn(boot->sigframe);
+		word_wait(restore, HA_RESTORE_INJECTOR, TAKEOVER_NS);
+		if (word_change(restore, HA_RESTORE_INJECTOR, HA_RESTORE_SELF))
+			boot_sigreturn(boot->sigframe);
+	}
+	for (;;)
+		wait_ns(-1, DONE_SLICE_NS);
+}
+
+_Noreturn void boot_run(struct ha_boot *boot)
+{
+	boot->begin_ns = now_ns();
+	loader_session_unseen(boot);
+	fds_close(boot);
+	boot->end_ns = now_ns();
+	message_send(boot, HA_MESSAGE_DONE);
+	syscall6(__NR_close, (uint64_t)boot->sock_fd, 0, 0, 0, 0, 0);
+	__atomic_store_n(&boot->done, 1, __ATOMIC_RELEASE);
+	restore_wait(boot);
+}
