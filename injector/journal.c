@@ -35,6 +35,16 @@ bool journal_add_fd(struct journal *journal, int fd)
 	return false;
 }
 
+void journal_forget_fd(struct journal *journal, int fd)
+{
+	size_t i;
+
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		if (journal->fd[i] == fd)
+			journal->fd[i] = -1;
+	}
+}
+
 void journal_clear_fds(struct journal *journal)
 {
 	size_t i;

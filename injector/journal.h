@@ -31,7 +31,7 @@ struct journal_mapping {
 	uint64_t size;
 };
 
-#define JOURNAL_FDS 4
+#define JOURNAL_FDS 5 /* a socketpair, core, shm, entry */
 
 struct journal {
 	struct journal_mapping gate, core, shm;
@@ -49,6 +49,8 @@ void journal_free(struct journal *journal);
 
 /* Note a descriptor that a call just made in the target; false: no room. */
 bool journal_add_fd(struct journal *journal, int fd);
+/* @fd was closed. */
+void journal_forget_fd(struct journal *journal, int fd);
 /* All descriptors are known to be closed. */
 void journal_clear_fds(struct journal *journal);
 

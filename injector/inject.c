@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/inject.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * The gate as scratch memory:
+ *
+ *	+0     struct ha_gate, left alone
+ *	+32    int[2] of socketpair
+ *	+64    struct msghdr
+ *	+128   struct iovec
+ *	+192   the message's one byte
+ *	+256   control buffer
+ */
+#define SCRATCH_PAIR	32
+#define SCRATCH_HEADER	64
+#define SCRATCH_IOVEC	128
+#define SCRATCH_DATA	192
+#define SCRATCH_CONTROL 256
+#define CONTROL_SIZE	128
+
+/* core, shm, entry */
+#define PASSED_MAX 3
+
+void inject_init(struct inject *inject)
+{
+	*inject = (struct inject){
+		.core_fd = -1,
+		.entry_fd = -1,
+		.socket = -1,
+		.remote_socket = -1,
+		.remote_entry = -1,
+	};
+}
+
+static void socket_close(struct inject *inject)
+{
+	if (inject->socket >= 0)
+		close(inject->socket);
+	inject->socket = -1;
+}
+
+void inject_deinit(struct inject *inject)
+{
+	socket_close(inject);
+	if (inject->core_fd >= 0)
+		close(inject->core_fd);
+	if (inject->entry_fd >= 0)
+		close(inject->entry_fd);
+	inject_init(inject);
+}
+
+/* A call on T whose failure is an error that names the call. */
+static struct error *remote_call(struct borrow *borrow, const char *name, long number,
+				 const uint64_t args[6], int64_t *ret)
+{
+	struct error *err = borrow_syscall(borrow, number, args, ret);
+
+	if (err)
+		return err;
+	if (*ret < 0 && *ret >= -4095)
+		return error_os((int)-*ret, "%s in thread %d of the target failed", name,
+				borrow_tid(borrow));
+	return NULL;
+}
+
+static struct error *mapping_make(struct borrow *borrow, struct journal_mapping *mapping,
+				  uint64_t size, int protection, int flags, int fd)
+{
+	const uint64_t args[6] = {0, size, (uint64_t)protection, (uint64_t)flags, (uint64_t)fd, 0};
+	struct error *err;
+	int64_t where;
+
+	mapping->size = size;
+	mapping->state = JOURNAL_MAKING;
+	err = remote_call(borrow, "mmap", SYS_mmap, args, &where);
+	if (err) {
+		/* After a time-out the call may still be made. */
+		if (!error_is(err, ERROR_TIMEOUT))
+			mapping->state = JOURNAL_NONE;
+		return err;
+	}
+	mapping->address = (uint64_t)where;
+	mapping->state = JOURNAL_THERE;
+	return NULL;
+}
+
+static struct error *mapping_remove(struct borrow *borrow, struct journal_mapping *mapping)
+{
+	const uint64_t args[6] = {mapping->address, mapping->size};
+	struct error *err;
+	int64_t ret;
+
+	if (mapping->state != JOURNAL_THERE)
+		return NULL;
+	err = remote_call(borrow, "munmap", SYS_munmap, args, &ret);
+	if (!err)
+		mapping->state = JOURNAL_NONE;
+	return err;
+}
+
+static struct error *advise(struct borrow *borrow, const struct journal_mapping *mapping,
+			    int advice)
+{
+	const uint64_t args[6] = {mapping->address, mapping->size, (uint64_t)advice};
+	int64_t ret;
+
+	return remote_call(borrow, "madvise", SYS_madvise, args, &ret);
+}
+
+static struct error *remote_close(struct borrow *borrow, int fd)
+{
+	const uint64_t args[6] = {(uint64_t)fd};
+	int64_t ret;
+
+	return remote_call(borrow, "close", SYS_close, args, &ret);
+}
+
+static struct error *pair_make(struct inject *inject, struct borrow *borrow)
+{
+	const uint64_t args[6] = {AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
+				  inject->journal->gate.address + SCRATCH_PAIR};
+	struct error *err;
+	int64_t ret;
+	int pair[2];
+
+	err = remote_call(borrow, "socketpair", SYS_socketpair, args, &ret);
+	if (!err)
+		err = target_read(inject->target, inject->journal->gate.address + SCRATCH_PAIR,
+				  pair, sizeof(pair));
+	if (err)
+		return err;
+	journal_add_fd(inject->journal, pair[0]);
+	journal_add_fd(inject->journal, pair[1]);
+	inject->remote_socket = pair[1];
+	err = target_take_fd(inject->target, pair[0], &inject->socket);
+	/* The only other end must be ours, so that boot sees it close when we die. */
+	if (!err)
+		err = remote_close(borrow, pair[0]);
+	if (!err)
+		journal_forget_fd(inject->journal, pair[0]);
+	return err;
+}
+
+static struct error *descriptors_send(const struct inject *inject, const int *fds, size_t count)
+{
+	char control[CMSG_SPACE(PASSED_MAX * sizeof(int))] __attribute__((aligned(8))) = {0};
+	struct iovec iovec = {.iov_base = "", .iov_len = 1};
+	struct msghdr header = {
+		.msg_iov = &iovec,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = CMSG_SPACE(count * sizeof(int)),
+	};
+	struct cmsghdr *message = CMSG_FIRSTHDR(&header);
+
+	message->cmsg_level = SOL_SOCKET;
+	message->cmsg_type = SCM_RIGHTS;
+	message->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(message), fds, count * sizeof(int));
+	if (sendmsg(inject->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return error_os(errno, "cannot pass the payload to the target");
+	return NULL;
+}
+
+/* T receives the descriptors; their numbers there go to @remote_ret. */
+static struct error *descriptors_receive(struct inject *inject, struct borrow *borrow, size_t count,
+					 int *remote_ret)
+{
+	uint64_t gate = inject->journal->gate.address;
+	struct iovec iovec = {.iov_base = (void *)(gate + SCRATCH_DATA), .iov_len = 1};
+	struct msghdr header = {
+		.msg_iov = (void *)(gate + SCRATCH_IOVEC),
+		.msg_iovlen = 1,
+		.msg_control = (void *)(gate + SCRATCH_CONTROL),
+		.msg_controllen = CONTROL_SIZE,
+	};
+	const uint64_t args[6] = {(uint64_t)inject->remote_socket, gate + SCRATCH_HEADER,
+				  MSG_CMSG_CLOEXEC | MSG_DONTWAIT};
+	char control[CONTROL_SIZE] __attribute__((aligned(8)));
+	struct cmsghdr *message = (struct cmsghdr *)control;
+	struct error *err;
+	int64_t ret;
+	size_t i;
+
+	err = borrow_write(borrow, gate + SCRATCH_IOVEC, &iovec, sizeof(iovec));
+	if (!err)
+		err = borrow_write(borrow, gate + SCRATCH_HEADER, &header, sizeof(header));
+	if (!err)
+		err = remote_call(borrow, "recvmsg", SYS_recvmsg, args, &ret);
+	if (!err)
+		err = target_read(inject->target, gate + SCRATCH_CONTROL, control, sizeof(control));
+	if (err)
+		return err;
+	if (message->cmsg_level != SOL_SOCKET || message->cmsg_type != SCM_RIGHTS ||
+	    message->cmsg_len != CMSG_LEN(count * sizeof(int)))
+		return error_create(ERROR_OS,
+				    "the target could not take the payload's %zu descriptors: "
+				    "its limit of open files may be reached",
+				    count);
+	memcpy(remote_ret, CMSG_DATA(message), count * sizeof(int));
+	for (i = 0; i < count; i++)
+		journal_add_fd(inject->journal, remote_ret[i]);
+	return NULL;
+}
+
+/* Map core and shm, or leave them if they are there; remember entry's descriptor. */
+static struct error *objects_map(struct inject *inject, struct borrow *borrow)
+{
+	struct journal *journal = inject->journal;
+	bool map = journal->core.state != JOURNAL_THERE;
+	int fds[PASSED_MAX], remote[PASSED_MAX];
+	size_t count = 0, i = 0;
+	struct error *err;
+
+	if (map) {
+		fds[count++] = inject->core_fd;
+		fds[count++] = inject->shm->fd;
+	}
+	if (inject->entry_fd >= 0)
+		fds[count++] = inject->entry_fd;
+	if (!count)
+		return NULL;
+	err = descriptors_send(inject, fds, count);
+	if (!err)
+		err = descriptors_receive(inject, borrow, count, remote);
+	if (err)
+		return err;
+	if (map) {
+		err = mapping_make(borrow, &journal->core, inject->core_header.size,
+				   PROT_READ | PROT_EXEC, MAP_PRIVATE, remote[i++]);
+		if (!err)
+			err = mapping_make(borrow, &journal->shm, inject->shm->size,
+					   PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+					   remote[i++]);
+		/* Gigabytes of address space would go into a core dump. */
+		if (!err)
+			err = advise(borrow, &journal->shm, MADV_DONTDUMP);
+	}
+	inject->remote_entry = inject->entry_fd >= 0 ? remote[count - 1] : -1;
+	return err;
+}
+
+struct error *inject_place(struct inject *inject, struct borrow *borrow)
+{
+	struct journal *journal = inject->journal;
+	struct error *err;
+
+	if (journal->gate.state != JOURNAL_THERE) {
+		err = mapping_make(borrow, &journal->gate, HA_PAGE, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		if (!err)
+			err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
+		if (err)
+			return err;
+	}
+	err = pair_make(inject, borrow);
+	return err ? err : objects_map(inject, borrow);
+}
+
+struct error *inject_map_entry(struct inject *inject, struct borrow *borrow)
+{
+	struct journal_mapping *entry = &inject->journal->entry;
+	struct error *err;
+	int64_t ret;
+
+	err = mapping_make(borrow, entry, HA_ENTRY_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE,
+			   inject->remote_entry);
+	if (err)
+		return err;
+
+	const uint64_t args[6] = {
+		entry->address + HA_ENTRY_DATA, HA_ENTRY_SIZE - HA_ENTRY_DATA,
+		PROT_READ | PROT_WRITE,		MAP_PRIVATE | MAP_FIXED,
+		(uint64_t)inject->remote_entry, HA_ENTRY_DATA,
+	};
+	return remote_call(borrow, "mmap", SYS_mmap, args, &ret);
+}
+
+struct error *inject_close(struct inject *inject, struct borrow *borrow)
+{
+	struct error *first = NULL;
+	size_t i;
+
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		struct error *err;
+
+		if (inject->journal->fd[i] < 0)
+			continue;
+		err = remote_close(borrow, inject->journal->fd[i]);
+		if (!err)
+			inject->journal->fd[i] = -1;
+		else if (first)
+			error_free(err);
+		else
+			first = err;
+	}
+	inject->remote_socket = -1;
+	inject->remote_entry = -1;
+	socket_close(inject);
+	return first;
+}
+
+struct error *inject_open_gate(struct inject *inject)
+{
+	const struct ha_gate gate = {.magic = HA_GATE_MAGIC};
+	char zeros[HA_PAGE] = {0};
+	struct error *err;
+
+	err = target_write(inject->target, inject->journal->gate.address, zeros, sizeof(zeros));
+	return err ? err
+		   : target_write(inject->target, inject->journal->gate.address, &gate,
+				  sizeof(gate));
+}
+
+struct error *inject_remove(struct inject *inject, struct borrow *borrow)
+{
+	struct journal *journal = inject->journal;
+	struct journal_mapping *mappings[] = {&journal->shm, &journal->core, &journal->gate,
+					      &journal->entry};
+	struct error *first = inject_close(inject, borrow);
+	size_t count = journal->entry_by_loader || journal->slots_written ? 3 : 4;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		struct error *err = mapping_remove(borrow, mappings[i]);
+
+		if (first)
+			error_free(err);
+		else
+			first = err;
+	}
+	return first;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Objects of ours in the target: bringing them in by raw system calls on a
+ * borrowed thread, running boot there, and taking them out again. Every object
+ * is in the journal before it is made.
+ *
+ *	gate   one private page; scratch for the calls below until it gets its magic
+ *	core   private r-x mapping of a memfd
+ *	shm    shared rw mapping of the profile's memfd
+ *	entry  mapped here for the map loader only; else dlopen brings it
+ *
+ * To be called in a worker process; the borrowed thread is stopped on entry
+ * and on return, unless the error is ERROR_GONE.
+ */
+#ifndef INJECTOR_INJECT_H
+#define INJECTOR_INJECT_H
+
+#include <stdint.h>
+
+#include "injector/borrow.h"
+#include "injector/journal.h"
+#include "injector/loaderinfo.h"
+#include "injector/shm.h"
+#include "injector/target.h"
+#include "payload/protocol.h"
+#include "resolver/error.h"
+
+struct inject {
+	struct target *target;
+	struct journal *journal;
+	struct shm *shm;
+	const struct loader_info *loader;
+	struct ha_core core_header;
+	int core_fd;  /* memfd of core */
+	int entry_fd; /* memfd of entry, ELF file or memory; -1 = not to be passed */
+
+	/* Private: the socketpair's ends. */
+	int socket;	   /* ours; -1 = none */
+	int remote_socket; /* T's */
+	int remote_entry;  /* entry's memfd in the target; -1 = none */
+};
+
+void inject_init(struct inject *inject);
+void inject_deinit(struct inject *inject);
+
+/*
+ * Map gate, core and shm, those that are not there yet, and make the
+ * socketpair. Passes entry's memfd if there is one. On error what was made is
+ * in the journal: inject_remove().
+ */
+MUST_CHECK struct error *inject_place(struct inject *inject, struct borrow *borrow);
+
+/* Map entry from its memfd without the loader: journal->entry. */
+MUST_CHECK struct error *inject_map_entry(struct inject *inject, struct borrow *borrow);
+
+/*
+ * What is done while nothing can be unloaded. @entry: where entry was loaded,
+ * 0 in mode LOCK_ONLY; @link_map: the loader's record of it, 0 likewise.
+ * On error the window must have put back what it did.
+ */
+typedef struct error *inject_window(void *context, uint64_t link_map);
+
+struct inject_boot_result {
+	uint64_t dlopen_ns;	 /* time in dlopen */
+	uint64_t locked_ns;	 /* time that the loader's lock was held by us */
+	unsigned int lock_tries; /* attempts at the lock */
+	bool let_go;		 /* T restored itself: the borrow was ended */
+};
+
+/*
+ * Run boot on T: lock, dlopen in mode HA_BOOT_DLOPEN, @window, unlock.
+ * @commit_failed is called when T's side of the window timed out after
+ * @window had succeeded: what the window did must be put back.
+ *
+ * @lock_timeout_us  how long T may try the loader's lock; 0 = once
+ * @result           filled on errors too; with let_go the borrow is gone
+ *
+ * ERROR_BUSY: the lock was not free. ERROR_UNSUPPORTED: dlopen failed, with
+ * its text. ERROR_TIMEOUT, ERROR_FAULT, ERROR_GONE, and @window's errors.
+ */
+MUST_CHECK struct error *inject_boot(struct inject *inject, struct borrow *borrow,
+				     enum ha_boot_mode mode, uint32_t lock_timeout_us,
+				     inject_window *window, inject_window *commit_failed,
+				     void *context, struct inject_boot_result *result);
+
+/* Close descriptors that are open in the target, and our end of the socket. */
+MUST_CHECK struct error *inject_close(struct inject *inject, struct borrow *borrow);
+
+/* The gate gets its magic and forgets all else: hooks may record from now on. */
+MUST_CHECK struct error *inject_open_gate(struct inject *inject);
+
+/*
+ * Unmap what is there of shm, core and gate, and entry if no loader knows it
+ * and no slot ever led to it; close descriptors. Goes on after a failing step
+ * and returns the first error.
+ */
+MUST_CHECK struct error *inject_remove(struct inject *inject, struct borrow *borrow);
+
+#endif

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The injector's side of boot (payload/protocol.h): T runs it on a stack in
+ * shared memory, we wait for its messages, do what has to be done in the
+ * window, and stop T again.
+ */
+#include "injector/inject.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+/* How long T waits for us in the window, and before it restores itself. */
+#define WINDOW_TIMEOUT_US 20000
+#define DONE_TIMEOUT_US	  50000
+
+/*
+ * Longest wait for one of boot's messages, beyond its own time-outs: dlopen of
+ * entry reads two pages, but T may be out of its CPU quota.
+ */
+#define MESSAGE_TIMEOUT_MS 5000
+
+#define NS_PER_MS	   1000000ull
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static struct ha_boot *boot_local(const struct inject *inject)
+{
+	return shm_region(inject->shm, HA_REGION_BOOT);
+}
+
+static uint64_t boot_remote(const struct inject *inject)
+{
+	return inject->journal->shm.address + inject->shm->region[HA_REGION_BOOT].offset;
+}
+
+static struct error *boot_prepare(const struct inject *inject, struct borrow *borrow,
+				  enum ha_boot_mode mode, uint32_t lock_timeout_us)
+{
+	const struct loader_info *loader = inject->loader;
+	struct ha_boot *boot = boot_local(inject);
+	size_t size, i, n = 0;
+
+	memset(boot, 0, sizeof(*boot));
+	boot->mode = mode;
+	boot->sock_fd = inject->remote_socket;
+	boot->fn_trylock = loader->fn_trylock;
+	boot->fn_unlock = loader->fn_unlock;
+	boot->fn_dlopen = loader->fn_dlopen;
+	boot->fn_dlerror = loader->fn_dlerror;
+	boot->fn_errno_location = loader->fn_errno_location;
+	boot->lock = loader->lock;
+	boot->dlerror_offset = loader->dlerror_offset;
+	boot->lock_timeout_us = lock_timeout_us;
+	boot->window_timeout_us = WINDOW_TIMEOUT_US;
+	boot->done_timeout_us = DONE_TIMEOUT_US;
+	for (i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
+		boot->close_fds[i] = -1;
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		if (inject->journal->fd[i] >= 0 && inject->journal->fd[i] != inject->remote_socket)
+			boot->close_fds[n++] = inject->journal->fd[i];
+	}
+	if (mode == HA_BOOT_DLOPEN)
+		snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", inject->remote_entry);
+	return borrow_sigframe(borrow, (uint8_t *)boot + HA_BOOT_SIGFRAME,
+			       HA_BOOT_SIZE - HA_BOOT_SIGFRAME,
+			       boot_remote(inject) + HA_BOOT_SIGFRAME, &size, &boot->sigframe);
+}
+
+/*
+ * Wait for boot's next message; kind 0 = it closed its end of the socket.
+ * Between waits T's state is looked at: a fault, a signal or its end wakes us
+ * as well.
+ */
+static struct error *message_wait(const struct inject *inject, struct borrow *borrow,
+				  struct ha_message *ret)
+{
+	uint64_t deadline_ns = now_ns() + MESSAGE_TIMEOUT_MS * NS_PER_MS;
+	struct pollfd poll_fd = {.fd = inject->socket, .events = POLLIN};
+	struct ha_message message = {0};
+	bool stopped;
+
+	while (now_ns() < deadline_ns) {
+		struct error *err;
+		ssize_t n;
+
+		/* Short: a fault of T does not make the socket readable. */
+		poll(&poll_fd, 1, 1);
+		n = recv(inject->socket, &message, sizeof(message), MSG_DONTWAIT);
+		if (n == 0)
+			message.kind = 0;
+		if (n == 0 || (n == sizeof(message) && message.magic == HA_MAGIC)) {
+			*ret = message;
+			return NULL;
+		}
+		if (n > 0)
+			return error_create(ERROR_FORMAT, "the payload in the target sent a "
+							  "message that makes no sense");
+		err = borrow_poll(borrow, &stopped);
+		if (err)
+			return err;
+	}
+	return error_create(ERROR_TIMEOUT,
+			    "thread %d did not answer for %d ms while it loaded the payload",
+			    borrow_tid(borrow), MESSAGE_TIMEOUT_MS);
+}
+
+/* The next message must be of this kind. */
+static struct error *message_expect(const struct inject *inject, struct borrow *borrow,
+				    uint32_t kind, struct ha_message *ret)
+{
+	struct error *err = message_wait(inject, borrow, ret);
+
+	if (!err && ret->kind != kind)
+		err = error_create(ERROR_FORMAT,
+				   "the payload in the target sent message %u instead of %u",
+				   ret->kind, kind);
+	return err;
+}
+
+static void go_send(const struct inject *inject)
+{
+	const struct ha_message message = {.magic = HA_MAGIC, .kind = HA_MESSAGE_GO};
+
+	/* If it does not arrive boot looks at the window by itself. */
+	(void)!send(inject->socket, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Returns false if T's side of the window was closed before. */
+static bool window_settle(struct ha_boot *boot, enum ha_window how)
+{
+	uint32_t waiting = HA_WINDOW_WAITING;
+
+	return __atomic_compare_exchange_n(&boot->window, &waiting, (uint32_t)how, false,
+					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static struct error *window_run(const struct inject *inject, const struct ha_message *hello,
+				inject_window *window, inject_window *commit_failed, void *context)
+{
+	struct ha_boot *boot = boot_local(inject);
+	struct error *err = window(context, hello->handle);
+	bool settled = window_settle(boot, err ? HA_WINDOW_ABORT : HA_WINDOW_GO);
+
+	go_send(inject);
+	if (err || settled)
+		return err;
+	err = commit_failed(context, hello->handle);
+	if (err)
+		return err;
+	return error_create(ERROR_BUSY, "the loader's window closed before all slots were written");
+}
+
+/*
+ * T waits to be stopped. Whoever wins the compare-and-swap restores T; if it
+ * was T, it runs on as it was and is only let go. T helps itself, too, when we
+ * have won but were kept from coming for long: it is looked at once more when
+ * T is stopped and can change nothing any more.
+ */
+static struct error *boot_take_back(struct inject *inject, struct borrow *borrow,
+				    struct inject_boot_result *result)
+{
+	uint32_t *restore = &boot_local(inject)->restore;
+	uint32_t nobody = HA_RESTORE_NOBODY;
+	struct error *err;
+
+	if (__atomic_compare_exchange_n(restore, &nobody, HA_RESTORE_INJECTOR, false,
+					__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+		err = borrow_stop_again(borrow, BORROW_STEP_TIMEOUT_MS);
+		if (err || __atomic_load_n(restore, __ATOMIC_SEQ_CST) == HA_RESTORE_INJECTOR)
+			return err;
+	}
+	result->let_go = true;
+	return borrow_let_go(borrow, NULL);
+}
+
+static void result_fill(const struct inject *inject, struct inject_boot_result *result)
+{
+	const struct ha_boot *boot = boot_local(inject);
+
+	result->lock_tries = boot->lock_tries;
+	result->dlopen_ns =
+		boot->loaded_ns > boot->locked_ns ? boot->loaded_ns - boot->locked_ns : 0;
+	result->locked_ns = boot->end_ns > boot->locked_ns ? boot->end_ns - boot->locked_ns : 0;
+}
+
+static struct error *status_error(const struct inject *inject, uint32_t status)
+{
+	char text[sizeof(boot_local(inject)->message)];
+
+	if (status == HA_BOOT_BUSY)
+		return error_create(ERROR_BUSY, "the target's loader is in use by another thread");
+	memcpy(text, boot_local(inject)->message, sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	return error_create(ERROR_UNSUPPORTED, "the target's loader refused the payload: %s", text);
+}
+
+/*
+ * From HELLO to the end of the conversation. Without the lock, or when dlopen
+ * failed, boot says DONE at once. It closes its socket last: until then a
+ * descriptor of ours would be left in the target.
+ */
+static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inject_window *window,
+			       inject_window *commit_failed, void *context)
+{
+	struct error *err, *outcome = NULL;
+	struct ha_message message;
+
+	err = message_wait(inject, borrow, &message);
+	if (!err && message.kind == HA_MESSAGE_HELLO) {
+		outcome = window_run(inject, &message, window, commit_failed, context);
+		err = message_expect(inject, borrow, HA_MESSAGE_DONE, &message);
+	} else if (!err && message.kind == HA_MESSAGE_DONE) {
+		outcome = status_error(inject, message.status);
+	} else if (!err) {
+		err = error_create(ERROR_FORMAT, "the payload in the target did not say hello");
+	}
+	if (!err)
+		err = message_expect(inject, borrow, 0, &message);
+	if (err) {
+		error_free(outcome);
+		return err;
+	}
+	journal_clear_fds(inject->journal);
+	inject->remote_socket = -1;
+	inject->remote_entry = -1;
+	return outcome;
+}
+
+struct error *inject_boot(struct inject *inject, struct borrow *borrow, enum ha_boot_mode mode,
+			  uint32_t lock_timeout_us, inject_window *window,
+			  inject_window *commit_failed, void *context,
+			  struct inject_boot_result *result)
+{
+	struct error *err, *back;
+
+	*result = (struct inject_boot_result){0};
+	err = boot_prepare(inject, borrow, mode, lock_timeout_us);
+	if (!err)
+		err = borrow_run(borrow, inject->journal->core.address + inject->core_header.boot,
+				 boot_remote(inject) + HA_BOOT_STACK_TOP, boot_remote(inject));
+	if (err)
+		return err;
+	err = boot_talk(inject, borrow, window, commit_failed, context);
+	result_fill(inject, result);
+	if (error_is(err, ERROR_GONE) || error_is(err, ERROR_FAULT))
+		return err;
+	back = boot_take_back(inject, borrow, result);
+	if (err)
+		error_free(back);
+	return err ? err : back;
+}
