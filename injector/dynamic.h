@@ -40,10 +40,11 @@ struct dynamic {
 	size_t symbol_count;
 	char *string; /* copy of dynstr, NUL after its last byte; owned */
 	size_t string_size;
-	uint16_t *version;  /* copy of versym, symbol_count entries; NULL = none; owned */
-	uint32_t *gnu_hash; /* copy: nbuckets, symoffset, then buckets, then chain; owned; may be
-			       NULL */
-	uint32_t gnu_chain; /* words of chain */
+	uint16_t *version; /* copy of versym, symbol_count entries; NULL = none; owned */
+	uint32_t *bucket;  /* GNU hash: first symbol of each bucket; NULL = none; owned */
+	uint32_t bucket_count;
+	uint32_t *chain; /* GNU hash: hashes of the symbols from chain_first on; owned */
+	uint32_t chain_count, chain_first;
 	struct dynamic_table jmprel, relocations;
 	uint64_t debug;		/* value of DT_DEBUG; 0 = none */
 	uint64_t debug_address; /* address of the DT_DEBUG word; 0 = none */

@@ -53,6 +53,7 @@ struct module {
 	bool deleted;	     /* the file was unlinked or replaced */
 
 	struct dynamic tables; /* zeroed for an object without a dynamic section */
+	char *problem; /* why the tables or headers could not be used; NULL = they could; owned */
 	struct reference *reference;
 	size_t reference_count;
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/linklist.h"
+
+#include "injector/modules.h"
+#include "resolver/array.h"
+#include "resolver/cleanup.h"
+
+#include <string.h>
+#include <time.h>
+
+#define NAME_SPACES_MAX 64u /* glibc has room for 16 */
+#define NAME_MAX_BYTES	4096u
+#define TRIES		40 /* of which the last ones wait */
+#define TRIES_AT_ONCE	4
+#define WAIT_NS		500000L
+
+/* The public part of <link.h>'s structs, as a 64-bit target has them. */
+struct remote_r_debug {
+	int32_t version, pad;
+	uint64_t map, brk;
+	int32_t state, pad2;
+	uint64_t ldbase;
+	uint64_t next; /* only if version >= 2: the next namespace's */
+};
+struct remote_link_map {
+	uint64_t addr, name, dynamic, next, prev;
+};
+#define R_DEBUG_SIZE_1 offsetof(struct remote_r_debug, next)
+#define RT_CONSISTENT_ 0
+
+static struct error *busy(const char *what)
+{
+	return error_hint(error_create(ERROR_BUSY, "the target's loader %s", what),
+			  "try again in a moment");
+}
+
+static bool is_listed(const struct link_list *list, const struct remote_link_map *map)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		if (list->entry[i].bias == map->addr && list->entry[i].dynamic == map->dynamic)
+			return true;
+	}
+	return false;
+}
+
+static struct error *add_entry(const struct memory_reader *memory, uint64_t address,
+			       const struct remote_link_map *map, struct link_list *list)
+{
+	struct link_entry entry = {
+		.map = address,
+		.bias = map->addr,
+		.dynamic = map->dynamic,
+		.name_space = list->name_spaces,
+	};
+	struct error *err;
+
+	if (list->name_spaces && is_listed(list, map))
+		return NULL;
+	err = array_grow(&list->entry, list->count, 1);
+	if (err)
+		return err;
+	if (map->name) {
+		err = memory_read_string(memory, map->name, NAME_MAX_BYTES, &entry.name);
+		if (err)
+			return err;
+	} else {
+		entry.name = strdup("");
+		if (!entry.name)
+			return error_memory();
+	}
+	list->entry[list->count++] = entry;
+	return NULL;
+}
+
+static struct error *read_chain(const struct memory_reader *memory, uint64_t first,
+				struct link_list *list)
+{
+	uint64_t prev = 0;
+	struct error *err;
+
+	for (uint64_t at = first; at;) {
+		struct remote_link_map map;
+
+		if (list->count >= MODULES_MAX)
+			return error_create(ERROR_FORMAT, "the loader lists more than %u objects",
+					    MODULES_MAX);
+		err = memory_read(memory, at, &map, sizeof(map));
+		if (err)
+			return err;
+		if (map.prev != prev) /* in the middle of a change, or a loop */
+			return busy("is changing its list of objects");
+		err = add_entry(memory, at, &map, list);
+		if (err)
+			return err;
+		prev = at;
+		at = map.next;
+	}
+	return NULL;
+}
+
+static struct error *read_once(const struct memory_reader *memory, uint64_t r_debug,
+			       struct link_list *list)
+{
+	struct error *err;
+
+	for (uint64_t at = r_debug; at && list->name_spaces < NAME_SPACES_MAX;) {
+		struct remote_r_debug debug = {0};
+
+		err = memory_read(memory, at, &debug, R_DEBUG_SIZE_1);
+		if (!err && debug.version >= 2)
+			err = memory_read_u64(memory, at + R_DEBUG_SIZE_1, &debug.next);
+		if (err)
+			return err;
+		if (debug.state != RT_CONSISTENT_)
+			return busy("is changing its list of objects");
+		err = read_chain(memory, debug.map, list);
+		if (err)
+			return err;
+		list->name_spaces++;
+		at = debug.next;
+	}
+	if (!list->count)
+		return busy("has not begun: the process is still being started");
+	return NULL;
+}
+
+static bool lists_equal(const struct link_list *a, const struct link_list *b)
+{
+	if (a->count != b->count || a->name_spaces != b->name_spaces)
+		return false;
+	for (size_t i = 0; i < a->count; i++) {
+		const struct link_entry *x = &a->entry[i], *y = &b->entry[i];
+
+		if (x->map != y->map || x->bias != y->bias || x->dynamic != y->dynamic ||
+		    strcmp(x->name, y->name) != 0)
+			return false;
+	}
+	return true;
+}
+
+static struct error *read_twice(const struct memory_reader *memory, uint64_t r_debug,
+				struct link_list *ret)
+{
+	CLEANUP(linklist_deinit) struct link_list first = {0}, second = {0};
+	struct error *err;
+
+	err = read_once(memory, r_debug, &first);
+	if (!err)
+		err = read_once(memory, r_debug, &second);
+	if (err)
+		return err;
+	if (!lists_equal(&first, &second))
+		return busy("is changing its list of objects");
+	*ret = first;
+	first = (struct link_list){0};
+	return NULL;
+}
+
+struct error *linklist_read(const struct memory_reader *memory, uint64_t r_debug,
+			    struct link_list *ret)
+{
+	struct error *err;
+
+	for (int try = 1;; try++) {
+		err = read_twice(memory, r_debug, ret);
+		if (!err || try == TRIES || error_is(err, ERROR_MEMORY) ||
+		    error_is(err, ERROR_GONE))
+			return err;
+		if (try > TRIES_AT_ONCE)
+			nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+		error_free(err);
+	}
+}
+
+void linklist_deinit(struct link_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		free(list->entry[i].name);
+	free(list->entry);
+	*list = (struct link_list){0};
+}

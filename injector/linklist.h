@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The loader's list of objects, as it stands in the target's memory: struct
+ * r_debug, one list of struct link_map for each namespace.
+ */
+#ifndef INJECTOR_LINKLIST_H
+#define INJECTOR_LINKLIST_H
+
+#include "injector/memory.h"
+
+struct link_entry {
+	uint64_t map;	     /* address of its struct link_map */
+	uint64_t bias;	     /* l_addr */
+	uint64_t dynamic;    /* l_ld */
+	uint32_t name_space; /* 0 = base */
+	char *name;	     /* l_name; owned, never NULL */
+};
+
+struct link_list {
+	struct link_entry *entry; /* base namespace first, each in the loader's order; owned */
+	size_t count;
+	uint32_t name_spaces;
+};
+
+/*
+ * Read the list at @r_debug twice, until both are equal and the loader says
+ * that it is not changing it. ERROR_BUSY if that does not happen within about
+ * 20 ms, or if there is no list yet. An object that appears in several
+ * namespaces (the loader itself) is listed once.
+ */
+MUST_CHECK struct error *linklist_read(const struct memory_reader *memory, uint64_t r_debug,
+				       struct link_list *ret);
+void linklist_deinit(struct link_list *list);
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/memory.h"
+
+#include "injector/target.h"
+#include "resolver/cleanup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A string is read in pieces that never cross a page: the next may be unmapped. */
+#define PIECE 256u
+
+static struct error *read_from_target(void *ctx, uint64_t addr, void *buf, size_t size)
+{
+	return target_read(ctx, addr, buf, size);
+}
+
+static struct error *write_to_target(void *ctx, uint64_t addr, const void *buf, size_t size)
+{
+	return target_write(ctx, addr, buf, size);
+}
+
+struct memory_reader memory_reader_of(struct target *target)
+{
+	return (struct memory_reader){.read = read_from_target, .ctx = target};
+}
+
+struct memory_writer memory_writer_of(struct target *target)
+{
+	return (struct memory_writer){.write = write_to_target, .ctx = target};
+}
+
+struct error *memory_read(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size)
+{
+	if (size && addr + (size - 1) < addr)
+		return error_create(ERROR_FORMAT, "a read of %zu bytes at 0x%llx wraps around",
+				    size, (unsigned long long)addr);
+	return memory->read(memory->ctx, addr, buf, size);
+}
+
+struct error *memory_read_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret)
+{
+	return memory_read(memory, addr, ret, sizeof(*ret));
+}
+
+bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size)
+{
+	CLEANUP(error_freep) struct error *err = memory_read(memory, addr, buf, size);
+
+	return !err;
+}
+
+bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret)
+{
+	return memory_try(memory, addr, ret, sizeof(*ret));
+}
+
+struct error *memory_read_string(const struct memory_reader *memory, uint64_t addr, size_t max,
+				 char **ret)
+{
+	CLEANUP(freep) char *text = NULL;
+	size_t length = 0, room = 0;
+	struct error *err;
+
+	for (;;) {
+		size_t piece = PIECE - (addr + length) % PIECE;
+		char *grown, *end;
+
+		if (length + piece + 1 > room) {
+			room = length + piece + 1;
+			grown = realloc(text, room);
+			if (!grown)
+				return error_memory();
+			text = grown;
+		}
+		err = memory_read(memory, addr + length, text + length, piece);
+		if (err)
+			return err;
+		end = memchr(text + length, '\0', piece);
+		length = end ? (size_t)(end - text) : length + piece;
+		if (length > max)
+			return error_create(ERROR_FORMAT,
+					    "the string at 0x%llx is longer than %zu bytes",
+					    (unsigned long long)addr, max);
+		if (end)
+			break;
+	}
+	*ret = take(text);
+	return NULL;
+}
