@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#include "tests/procstate.h"
+
+#include "resolver/cleanup.h"
+#include "tests/tests.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ENTRY_BYTES_MAX (4 * 4096u)
+
+static uint64_t status_field(const char *path, const char *name, int base)
+{
+	CLEANUP(freep) char *text = tests_read_file(path);
+	char label[32];
+	const char *at;
+
+	ck_assert_msg(text != NULL, "cannot read %s", path);
+	snprintf(label, sizeof(label), "\n%s:", name);
+	at = strstr(text, label);
+	ck_assert_msg(at != NULL, "no %s in %s", name, path);
+	return strtoull(at + strlen(label), NULL, base);
+}
+
+uint64_t procstate_status(pid_t pid, const char *name, int base)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	return status_field(path, name, base);
+}
+
+static bool mapping_parse(const char *line, struct procstate_mapping *ret)
+{
+	int path = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %*s %*s %*s %n", &ret->start, &ret->end,
+		   ret->protection, &path) < 3)
+		return false;
+	snprintf(ret->path, sizeof(ret->path), "%s", path ? line + path : "");
+	ret->path[strcspn(ret->path, "\n")] = '\0';
+	return true;
+}
+
+static void mappings_read(pid_t pid, struct procstate *state)
+{
+	char path[64], line[1024];
+	size_t room = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	CLEANUP(fclosep) FILE *file = fopen(path, "re");
+	ck_assert_msg(file != NULL, "no process %d", pid);
+	while (fgets(line, sizeof(line), file)) {
+		if (state->mapping_count == room) {
+			room = room ? room * 2 : 64;
+			state->mapping = realloc(state->mapping, room * sizeof(*state->mapping));
+		}
+		ck_assert(mapping_parse(line, &state->mapping[state->mapping_count++]));
+	}
+}
+
+static void fds_read(pid_t pid, struct procstate *state)
+{
+	char path[64], link[330], target[48];
+	struct dirent *entry;
+	size_t room = 0;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	folder = opendir(path);
+	ck_assert_msg(folder != NULL, "cannot list %s", path);
+	while ((entry = readdir(folder))) {
+		ssize_t length;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(link, sizeof(link), "%s/%s", path, entry->d_name);
+		length = readlink(link, target, sizeof(target) - 1);
+		if (length < 0)
+			continue;
+		target[length] = '\0';
+		if (state->fd_count == room) {
+			room = room ? room * 2 : 64;
+			state->fd = realloc(state->fd, room * sizeof(*state->fd));
+		}
+		snprintf(state->fd[state->fd_count++], sizeof(*state->fd), "%.8s %s", entry->d_name,
+			 target);
+	}
+	closedir(folder);
+}
+
+static void threads_read(pid_t pid, struct procstate *state)
+{
+	char path[64], status[330];
+	struct dirent *entry;
+	size_t room = 0;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	folder = opendir(path);
+	ck_assert_msg(folder != NULL, "cannot list %s", path);
+	while ((entry = readdir(folder))) {
+		snprintf(status, sizeof(status), "%s/%s/status", path, entry->d_name);
+		if (entry->d_name[0] == '.' || access(status, R_OK) != 0)
+			continue;
+		if (state->thread_count == room) {
+			room = room ? room * 2 : 64;
+			state->thread = realloc(state->thread, room * sizeof(*state->thread));
+		}
+		state->thread[state->thread_count++] = (struct procstate_thread){
+			atoi(entry->d_name), status_field(status, "SigBlk", 16)};
+	}
+	closedir(folder);
+}
+
+void procstate_read(pid_t pid, struct procstate *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->pid = pid;
+	ret->tracer = (pid_t)procstate_status(pid, "TracerPid", 10);
+	ret->ignored = procstate_status(pid, "SigIgn", 16);
+	ret->caught = procstate_status(pid, "SigCgt", 16);
+	mappings_read(pid, ret);
+	fds_read(pid, ret);
+	threads_read(pid, ret);
+}
+
+void procstate_deinit(struct procstate *state)
+{
+	free(state->mapping);
+	free(state->fd);
+	free(state->thread);
+	memset(state, 0, sizeof(*state));
+}
+
+static bool has_mapping(const struct procstate *state, const struct procstate_mapping *wanted)
+{
+	for (size_t i = 0; i < state->mapping_count; i++) {
+		const struct procstate_mapping *mapping = &state->mapping[i];
+
+		if (mapping->start == wanted->start && mapping->end == wanted->end &&
+		    strcmp(mapping->protection, wanted->protection) == 0 &&
+		    strcmp(mapping->path, wanted->path) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Memory that the program's own allocator and stacks are made of. */
+static bool is_heap(const struct procstate_mapping *mapping)
+{
+	return (!mapping->path[0] || strcmp(mapping->path, "[heap]") == 0 ||
+		strcmp(mapping->path, "[stack]") == 0) &&
+	       mapping->protection[2] == '-' && mapping->protection[3] == 'p';
+}
+
+static void mappings_compare(const struct procstate *before, const struct procstate *after,
+			     bool heap_changes)
+{
+	uint64_t entry_bytes = 0;
+
+	for (size_t i = 0; i < before->mapping_count; i++) {
+		const struct procstate_mapping *old = &before->mapping[i];
+
+		ck_assert_msg((heap_changes && is_heap(old)) || strcmp(old->path, "[heap]") == 0 ||
+				      has_mapping(after, old),
+			      "mapping gone: %lx-%lx %s %s", old->start, old->end, old->protection,
+			      old->path);
+	}
+	for (size_t i = 0; i < after->mapping_count; i++) {
+		const struct procstate_mapping *new = &after->mapping[i];
+
+		if (has_mapping(before, new) || strcmp(new->path, "[heap]") == 0 ||
+		    (heap_changes && is_heap(new)))
+			continue;
+		ck_assert_msg(new->path[0] && new->protection[3] == 'p' && before->tracer == 0,
+			      "new mapping: %lx-%lx %s %s", new->start, new->end, new->protection,
+			      new->path);
+		entry_bytes += new->end - new->start;
+		ck_assert_msg(entry_bytes <= ENTRY_BYTES_MAX,
+			      "more than four new pages: %lx-%lx %s %s", new->start, new->end,
+			      new->protection, new->path);
+	}
+}
+
+static bool has_fd(const struct procstate *state, const char *fd)
+{
+	for (size_t i = 0; i < state->fd_count; i++) {
+		if (strcmp(state->fd[i], fd) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void fds_compare(const struct procstate *before, const struct procstate *after)
+{
+	for (size_t i = 0; i < before->fd_count; i++)
+		ck_assert_msg(has_fd(after, before->fd[i]), "descriptor gone: %s", before->fd[i]);
+	for (size_t i = 0; i < after->fd_count; i++)
+		ck_assert_msg(has_fd(before, after->fd[i]), "new descriptor: %s", after->fd[i]);
+}
+
+static void threads_compare(const struct procstate *before, const struct procstate *after,
+			    unsigned int ignore)
+{
+	if (!(ignore & PROCSTATE_THREADS))
+		ck_assert_uint_eq(before->thread_count, after->thread_count);
+	for (size_t i = 0; i < after->thread_count; i++) {
+		for (size_t j = 0; j < before->thread_count; j++) {
+			if (after->thread[i].tid != before->thread[j].tid ||
+			    ignore & PROCSTATE_MASKS)
+				continue;
+			ck_assert_msg(after->thread[i].blocked == before->thread[j].blocked,
+				      "thread %d blocks %lx, before %lx", after->thread[i].tid,
+				      after->thread[i].blocked, before->thread[j].blocked);
+		}
+	}
+}
+
+void procstate_expect_same(const struct procstate *before, const struct procstate *after,
+			   unsigned int ignore)
+{
+	ck_assert_int_eq(before->pid, after->pid);
+	ck_assert_int_eq(before->tracer, after->tracer);
+	ck_assert_uint_eq(before->ignored, after->ignored);
+	ck_assert_uint_eq(before->caught, after->caught);
+	mappings_compare(before, after, ignore & PROCSTATE_HEAP);
+	if (!(ignore & PROCSTATE_FDS))
+		fds_compare(before, after);
+	threads_compare(before, after, ignore);
+}
+
+uint64_t procstate_mapped(pid_t pid, const char *part)
+{
+	CLEANUP(procstate_deinit) struct procstate state = {0};
+	uint64_t bytes = 0;
+
+	mappings_read(pid, &state);
+	for (size_t i = 0; i < state.mapping_count; i++) {
+		if (strstr(state.mapping[i].path, part))
+			bytes += state.mapping[i].end - state.mapping[i].start;
+	}
+	return bytes;
+}
