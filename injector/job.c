@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "injector/functions.h"
+#include "injector/safepoint.h"
+#include "injector/threads.h"
+#include "resolver/cleanup.h"
+
+/* Bounds of research and measurement: see ARCHITECTURE.md, "Safe points". */
+#define ATTACH_LIMIT_MS	    2000
+#define RESTORE_LIMIT_MS    10000
+#define STOP_TIMEOUT_MS	    50
+#define SHORT_BACKOFF_US    200
+#define LONG_BACKOFF_US	    1500
+#define SHORT_BACKOFF_TRIES 8
+#define LOCK_TIMEOUT_US	    10000
+#define LOCK_TRIES_SINGLE   3  /* busy tries at the lock before T waits for it */
+#define TRIES_PER_THREAD    16 /* before another thread is asked */
+#define THREADS_ASKED	    8
+
+#define NS_PER_MS	    1000000ull
+#define NS_PER_US	    1000ull
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+struct error *job_result_create(struct job_result **ret)
+{
+	struct job_result *result = mmap(NULL, sizeof(*result), PROT_READ | PROT_WRITE,
+					 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (result == MAP_FAILED)
+		return error_os(errno, "cannot make room for a worker's results");
+	*ret = result;
+	return NULL;
+}
+
+void job_result_free(struct job_result *result)
+{
+	if (result)
+		munmap(result, sizeof(*result));
+}
+
+static void pause_note(struct job *job, const struct borrow_stats *stats, uint64_t dlopen_ns,
+		       bool refused)
+{
+	struct job_result *result = job->result;
+
+	if (result->pause_count == JOB_PAUSES_MAX)
+		return;
+	result->pause[result->pause_count++] = (struct job_pause){
+		.stopped_us = (uint32_t)(stats->stopped_ns / NS_PER_US),
+		.dlopen_us = (uint32_t)(dlopen_ns / NS_PER_US),
+		.refused = refused,
+	};
+}
+
+static void refusal_note(struct job *job, const char *text)
+{
+	strncpy(job->result->refusal, text, sizeof(job->result->refusal) - 1);
+}
+
+/* ------------------------------------------------------------------------
+ * What is written into the target while nothing can be unloaded
+ */
+
+struct error *job_check_modules(struct job *job, uint64_t expected)
+{
+	uint64_t adds;
+	struct error *err;
+
+	if (!job->loader_info->load_adds)
+		return NULL;
+	err = memory_read_u64(&job->reader, job->loader_info->load_adds, &adds);
+	if (err || adds == job->modules->load_adds + expected)
+		return err;
+	job->result->modules_changed = 1;
+	return error_create(ERROR_BUSY, "the target is loading libraries");
+}
+
+/* Entry's words, read as they are and written back but for what is ours to set. */
+static struct error *entry_fill(const struct job *job, uint64_t base)
+{
+	const struct ha_core *core = &job->inject.core_header;
+	uint64_t core_base = job->journal->core.address;
+	struct ha_entry entry;
+	struct error *err;
+	size_t i;
+
+	err = memory_read(&job->reader, base + HA_ENTRY_DATA, &entry,
+			  offsetof(struct ha_entry, shared));
+	if (err)
+		return err;
+	if (entry.magic != HA_MAGIC || entry.abi != HA_ABI)
+		return error_create(ERROR_FORMAT, "what the target loaded is not our payload");
+	entry.state = HA_STATE_OFF;
+	entry.gate = job->journal->gate.address;
+	entry.shm = job->journal->shm.address;
+	entry.core_alloc = core_base + core->alloc;
+	entry.core_free = core_base + core->free;
+	entry.core_realloc_begin = core_base + core->realloc_begin;
+	entry.core_realloc_end = core_base + core->realloc_end;
+	entry.core_xallocx = core_base + core->xallocx;
+	entry.session = job->session;
+	for (i = 0; i < job->slots->pair_count; i++) {
+		const struct slot_pair *pair = &job->slots->pair[i];
+		const struct function *function = functions_get(pair->function);
+
+		entry.pairs[i].call = pair->call;
+		entry.pairs[i].body = base + entry.bodies[function->class];
+		entry.pairs[i].function = pair->function;
+		entry.pairs[i].flags = 0;
+	}
+	if (job->slots->pair_count > entry.npairs)
+		entry.npairs = (uint32_t)job->slots->pair_count;
+	return job->writer.write(job->writer.ctx, base + HA_ENTRY_DATA, &entry,
+				 offsetof(struct ha_entry, shared));
+}
+
+struct error *job_hook(struct job *job, uint64_t entry)
+{
+	struct error *err = entry_fill(job, entry);
+
+	if (err)
+		return err;
+	slots_place(job->slots, entry);
+	job->journal->slots_written = 1;
+	return slots_write(&job->reader, &job->writer, job->slots, &job->result->slots);
+}
+
+struct error *job_unhook(struct job *job)
+{
+	struct slots_result result;
+
+	return slots_restore(&job->reader, &job->writer, job->modules, job->slots, &result);
+}
+
+struct error *job_switch_on(struct job *job)
+{
+	const uint32_t on = HA_STATE_ON;
+	struct error *err = inject_open_gate(&job->inject);
+
+	if (err)
+		return err;
+	job->journal->state_on = 1;
+	return job->writer.write(job->writer.ctx,
+				 job->journal->entry.address + HA_ENTRY_DATA +
+					 offsetof(struct ha_entry, state),
+				 &on, sizeof(on));
+}
+
+void job_observe(const struct memory_reader *reader, struct slots *slots)
+{
+	uint64_t value;
+	size_t i;
+
+	for (i = 0; i < slots->count; i++) {
+		struct slot *slot = &slots->slot[i];
+
+		if (!slot->hook || !memory_try_u64(reader, slot->address, &value))
+			continue;
+		if (value == slot->hook)
+			slot->state = SLOT_WRITTEN;
+		else if (slot->state == SLOT_WRITTEN && value == slot->restore)
+			slot->state = SLOT_RESTORED;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Finding a thread at a safe point
+ */
+
+static void safepoint_fill(const struct borrow_registers *registers, struct safepoint_thread *ret)
+{
+	memcpy(ret->registers.reg, registers->reg, sizeof(ret->registers.reg));
+	ret->registers.pc = registers->pc;
+	ret->syscall_number = registers->syscall;
+	ret->rseq_cs = 0;
+}
+
+static void refusal_describe(struct job *job, const struct safepoint_verdict *verdict, pid_t tid)
+{
+	CLEANUP(freep) char *text = safepoint_describe(&job->code->context, verdict, tid);
+
+	if (text)
+		refusal_note(job, text);
+}
+
+/* May T call dlopen where it stands? If not, result->refusal says why. */
+static bool thread_is_safe(struct job *job, struct borrow *borrow)
+{
+	struct safepoint_thread thread;
+	struct safepoint_verdict verdict;
+	struct error *err;
+
+	/* The others hold what they hold until SIGCONT: dlopen could wait for ever. */
+	if (borrow_is_group_stopped(borrow)) {
+		refusal_note(job, "the target is stopped by a signal");
+		return false;
+	}
+	safepoint_fill(borrow_registers(borrow), &thread);
+	safepoint_precheck(&job->code->context, &thread, &verdict);
+	if (verdict.reason == SAFEPOINT_SAFE) {
+		err = borrow_rseq_cs(borrow, &thread.rseq_cs);
+		if (err) {
+			refusal_note(job, error_message(err));
+			error_free(err);
+			return false;
+		}
+		safepoint_check(&job->code->context, &thread, &verdict);
+	}
+	if (verdict.reason == SAFEPOINT_SAFE)
+		return true;
+	if (verdict.reason == SAFEPOINT_UNKNOWN_CODE)
+		error_free(job_check_modules(job, 0));
+	refusal_describe(job, &verdict, borrow_tid(borrow));
+	return false;
+}
+
+/*
+ * The loader's lock is recursive: a thread that owns it would get it again in
+ * the middle of its own work. Nobody may own it when T is asked to try.
+ */
+static bool lock_is_free(const struct job *job)
+{
+	uint32_t words[3]; /* lock, count, owner of a pthread_mutex_t */
+
+	return !job->loader_info->lock ||
+	       (memory_try(&job->reader, job->loader_info->lock, words, sizeof(words)) &&
+		!words[0] && !words[2]);
+}
+
+typedef struct error *job_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+			       struct inject_boot_result *boot);
+
+struct search {
+	job_step *step;
+	bool needs_safe_point;
+	bool undo; /* take everything out of the target when the step fails */
+	uint64_t limit_ms;
+	unsigned int lock_busy; /* times that the lock was not free */
+};
+
+/* Take out what a failed step brought in, before T is handed back. */
+static struct error *step_undo(struct job *job, struct borrow *borrow, struct error *cause)
+{
+	struct error *err = inject_remove(&job->inject, borrow);
+
+	/* The cause matters more; what could not be taken out stays in the journal. */
+	error_free(err);
+	return cause;
+}
+
+/*
+ * Stop @tid, and if it is at a good place do the step. ERROR_BUSY = ask again.
+ * T is handed back in any case.
+ */
+static struct error *thread_try(struct job *job, struct search *search, pid_t tid)
+{
+	struct inject_boot_result boot = {0};
+	struct borrow_stats stats = {0};
+	uint32_t lock_timeout_us;
+	struct borrow *borrow;
+	struct error *err, *end = NULL;
+	bool refused;
+
+	err = borrow_begin(job->target, tid, STOP_TIMEOUT_MS, &borrow);
+	if (err)
+		return err;
+	job->result->tries++;
+	lock_timeout_us = search->lock_busy >= LOCK_TRIES_SINGLE ? LOCK_TIMEOUT_US : 0;
+	refused = search->needs_safe_point && !thread_is_safe(job, borrow);
+	if (refused) {
+		err = error_create(ERROR_BUSY, "%s", job->result->refusal);
+	} else if (!lock_is_free(job) && !lock_timeout_us) {
+		search->lock_busy++;
+		refused = true;
+		err = error_create(ERROR_BUSY, "the target's loader is in use by another thread");
+	} else {
+		err = search->step(job, borrow, lock_timeout_us, &boot);
+		if (error_is(err, ERROR_BUSY))
+			search->lock_busy++;
+		if (err && search->undo && !boot.let_go && !error_is(err, ERROR_GONE))
+			err = step_undo(job, borrow, err);
+	}
+	if (!boot.let_go)
+		end = borrow_end(borrow, &stats);
+	pause_note(job, &stats, boot.dlopen_ns, refused);
+	if (err)
+		error_free(end);
+	return err ? err : end;
+}
+
+static void backoff(unsigned int tries)
+{
+	uint64_t us = tries < SHORT_BACKOFF_TRIES ? SHORT_BACKOFF_US : LONG_BACKOFF_US;
+	struct timespec wait = {.tv_nsec = (long)(us * NS_PER_US)};
+
+	nanosleep(&wait, NULL);
+}
+
+/* Errors after which another try makes sense. */
+static bool may_retry(const struct job *job, const struct error *err)
+{
+	if (job->result->modules_changed)
+		return false;
+	return error_is(err, ERROR_BUSY) || error_is(err, ERROR_TIMEOUT) ||
+	       (error_is(err, ERROR_GONE) && target_is_alive(job->target));
+}
+
+/* Ask threads, best first, until the step is done or time is up. */
+static struct error *threads_search(struct job *job, struct search *search)
+{
+	uint64_t deadline_ns = now_ns() + search->limit_ms * NS_PER_MS;
+	CLEANUP(freep) pid_t *tids = NULL;
+	struct threads threads = {0};
+	struct error *err;
+	unsigned int tries;
+	size_t count;
+
+	err = threads_read(job->target, &threads);
+	if (!err)
+		err = threads_rank(job->target, &threads, &tids, &count);
+	threads_deinit(&threads);
+	if (err)
+		return err;
+	if (!count)
+		return error_create(ERROR_BUSY, "the target has no thread that can be stopped: all "
+						"are in uninterruptible sleep or ending");
+	if (count > THREADS_ASKED)
+		count = THREADS_ASKED;
+	for (tries = 0;; tries++) {
+		pid_t tid = tids[tries / TRIES_PER_THREAD % count];
+
+		if (tries % TRIES_PER_THREAD == 0)
+			borrow_pin(job->target, tid);
+		err = thread_try(job, search, tid);
+		if (!err || !may_retry(job, err) || now_ns() >= deadline_ns)
+			break;
+		error_free(err);
+		backoff(tries);
+	}
+	if (error_is(err, ERROR_BUSY))
+		job->result->unsafe = 1;
+	return err;
+}
+
+/* ------------------------------------------------------------------------
+ * The jobs
+ */
+
+static struct error *attach_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				 struct inject_boot_result *boot)
+{
+	return job->loader->attach(job, borrow, lock_timeout_us, boot);
+}
+
+struct error *job_attach(struct job *job)
+{
+	struct search search = {
+		.step = attach_step,
+		.needs_safe_point = job->loader->needs_safe_point,
+		.undo = true,
+		.limit_ms = ATTACH_LIMIT_MS,
+	};
+
+	return threads_search(job, &search);
+}
+
+static struct error *window_patch(void *context, uint64_t link_map)
+{
+	struct job *job = context;
+	struct error *err = job_check_modules(job, 0);
+
+	(void)link_map;
+	return err ? err : job_hook(job, job->journal->entry.address);
+}
+
+static struct error *window_unpatch(void *context, uint64_t link_map)
+{
+	(void)link_map;
+	return job_unhook(context);
+}
+
+static struct error *window_restore(void *context, uint64_t link_map)
+{
+	struct job *job = context;
+
+	(void)link_map;
+	return slots_restore(&job->reader, &job->writer, job->modules, job->slots,
+			     &job->result->slots);
+}
+
+/* The slots are back: a window that timed out meanwhile changes nothing. */
+static struct error *window_restored(void *context, uint64_t link_map)
+{
+	(void)context;
+	(void)link_map;
+	return NULL;
+}
+
+/* Run a window under the loader's lock, or with T stopped where there is no lock to take. */
+static struct error *locked_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				 inject_window *window, inject_window *commit_failed,
+				 struct inject_boot_result *boot)
+{
+	struct error *err;
+
+	if (!job->loader_info->lock || !job->loader_info->fn_trylock)
+		return window(job, 0);
+	err = inject_place(&job->inject, borrow);
+	if (!err)
+		err = inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us, window,
+				  commit_failed, job, boot);
+	if (err && !boot->let_go && !error_is(err, ERROR_GONE))
+		error_free(inject_close(&job->inject, borrow));
+	return err;
+}
+
+static struct error *patch_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				struct inject_boot_result *boot)
+{
+	return locked_step(job, borrow, lock_timeout_us, window_patch, window_unpatch, boot);
+}
+
+static struct error *restore_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				  struct inject_boot_result *boot)
+{
+	return locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
+}
+
+static struct error *remove_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				 struct inject_boot_result *boot)
+{
+	(void)lock_timeout_us;
+	(void)boot;
+	return inject_remove(&job->inject, borrow);
+}
+
+struct error *job_patch(struct job *job)
+{
+	struct search search = {.step = patch_step, .limit_ms = ATTACH_LIMIT_MS};
+
+	return threads_search(job, &search);
+}
+
+struct error *job_restore(struct job *job)
+{
+	struct search search = {.step = restore_step, .limit_ms = RESTORE_LIMIT_MS};
+
+	return threads_search(job, &search);
+}
+
+struct error *job_remove(struct job *job)
+{
+	struct search search = {.step = remove_step, .limit_ms = ATTACH_LIMIT_MS};
+
+	return threads_search(job, &search);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The other loader: entry is mapped by raw system calls, the C library of the
+ * target is not asked for anything but a try at the loader's lock. For musl,
+ * for targets where dlopen cannot work, and where no safe point was met. The
+ * target's unwinders do not know entry, so that an exception cannot pass
+ * through it: throwing operators new are not hooked then.
+ */
+#include "injector/image.h"
+#include "injector/job.h"
+
+static const char *map_unusable(const struct job *job)
+{
+	(void)job;
+	return NULL;
+}
+
+static struct error *window_mapped(void *context, uint64_t link_map)
+{
+	struct job *job = context;
+	struct error *err = job_check_modules(job, 0);
+
+	(void)link_map;
+	return err ? err : job_hook(job, job->journal->entry.address);
+}
+
+static struct error *window_failed(void *context, uint64_t link_map)
+{
+	(void)link_map;
+	return job_unhook(context);
+}
+
+static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				struct inject_boot_result *boot)
+{
+	bool again = job->journal->entry.state == JOURNAL_THERE;
+	struct error *err = NULL;
+
+	if (!again && job->inject.entry_fd < 0)
+		err = image_entry_memory(&job->inject.entry_fd);
+	if (!err)
+		err = inject_place(&job->inject, borrow);
+	if (!err && !again)
+		err = inject_map_entry(&job->inject, borrow);
+	if (err)
+		return err;
+	if (job->loader_info->lock && job->loader_info->fn_trylock) {
+		err = inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us,
+				  window_mapped, window_failed, job, boot);
+	} else {
+		/* T is stopped, and musl never unloads: nothing can go away under us. */
+		err = inject_close(&job->inject, borrow);
+		if (!err)
+			err = window_mapped(job, 0);
+	}
+	return err ? err : job_switch_on(job);
+}
+
+const struct loader loader_map = {
+	.name = "map",
+	.needs_safe_point = false,
+	.unusable = map_unusable,
+	.attach = map_attach,
+};
