@@ -31,7 +31,7 @@ struct Elf; /* libelf's handle, for lines.c to hand to libdw */
 struct elffile_segment {
 	uint64_t vaddr;	 /* unrelocated */
 	uint64_t offset; /* in the file */
-	uint64_t filesz; /* bytes in the file; offset + filesz is within it */
+	uint64_t filesz; /* bytes in the file; cut to what the file has (debug files have none) */
 	uint64_t memsz;	 /* bytes in memory, >= filesz */
 	bool read, write, exec;
 };
@@ -121,6 +121,9 @@ MUST_CHECK struct error *elffile_section_bytes(struct elffile *file,
 					       const struct elffile_section *section,
 					       struct elffile_bytes *ret);
 
+/* True if a section is compressed in a way that libdw cannot read. */
+bool elffile_has_zstd(const struct elffile *file);
+
 /* Bytes of the file as stored. ERROR_FORMAT if the range is not within it. */
 MUST_CHECK struct error *elffile_read(const struct elffile *file, uint64_t offset, void *buf,
 				      size_t size);
@@ -137,8 +140,5 @@ const char *elffile_debuglink(struct elffile *file, uint32_t *crc_ret);
 
 /* .gnu_debugaltlink (dwz): NULL if there is none, or it is malformed. */
 const char *elffile_debugaltlink(struct elffile *file, struct elffile_bytes *build_id_ret);
-
-/* CRC-32 of the whole file, as .gnu_debuglink has it. */
-MUST_CHECK struct error *elffile_crc(const struct elffile *file, uint32_t *ret);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * libdw's own searches are linear or need .debug_aranges, so this module keeps
  * its own indexes: the address ranges of all compilation units (made when the
- * file is opened), and for each unit that is hit its functions and its rows of
- * the line table, sorted.
+ * file is opened), and those of the functions of each unit that is hit.
+ * A unit's split .dwo file is read if it is where the unit says, in our root.
  *
  * One thread at a time per struct lines.
  */
@@ -22,12 +22,13 @@
 
 struct lines;
 
-/* Inlined calls deeper than this are cut at the outer end, but the physical function is kept. */
+/* Of inlined calls deeper than this the innermost are left out. */
 enum { LINES_MAX_FRAMES = 64 };
 
 struct lines_frame {
 	const char *linkage_name; /* mangled; NULL if the source language has none */
-	const char *name;	  /* scope::name; NULL if linkage_name is set or unknown */
+	const char *name;	  /* not qualified; NULL unknown */
+	const char *scope;	  /* a::B, set only without linkage_name; NULL if there is none */
 	const char *file;	  /* absolute where the file says so; NULL unknown */
 	uint32_t line;		  /* 0 unknown */
 	bool inlined;
@@ -36,10 +37,10 @@ struct lines_frame {
 /*
  * Read the DWARF data of @file.
  *
- * @alt   the file that .gnu_debugaltlink names, or NULL; belongs to the result on success
+ * @alt   the file that .gnu_debugaltlink names, or NULL
  *
  * Errors: ERROR_NOT_FOUND (no debug info in it), ERROR_UNSUPPORTED,
- * ERROR_FORMAT. @file must live as long as the result.
+ * ERROR_FORMAT. @file and @alt must live as long as the result.
  */
 MUST_CHECK struct error *lines_create(struct elffile *file, struct elffile *alt,
 				      struct lines **ret);

@@ -8,7 +8,8 @@
  * Which symbol an address belongs to: the one with the highest start at or
  * below it, if the address is within the symbol's size. A symbol of size 0
  * (assembly) reaches to the next symbol or to the end of its section, whichever
- * is first. Of several symbols at one address, the first of: one with a size,
+ * is first; inside a function that has a size it is a label and is
+ * passed over. Of several symbols at one address, the first of: a typed one, one with a size,
  * global before weak before local, fewer leading underscores, the first added.
  * An address in no symbol has no name: the nearest one would be wrong.
  *
@@ -42,8 +43,8 @@ void symbols_free(struct symbols *symbols);
 MUST_CHECK struct error *symbols_add(struct symbols *symbols, struct elffile *file,
 				     enum elffile_table table);
 
-/* Sort; call once, after the last symbols_add(). */
-void symbols_seal(struct symbols *symbols);
+/* Sort; call once, after the last symbols_add(). Returns ERROR_MEMORY only. */
+MUST_CHECK struct error *symbols_seal(struct symbols *symbols);
 
 size_t symbols_count(const struct symbols *symbols);
 

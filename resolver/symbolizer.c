@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "resolver/symbolizer.h"
+
+#include "resolver/array.h"
+#include "resolver/cleanup.h"
+#include "resolver/demangle.h"
+#include "resolver/hashindex.h"
+#include "resolver/lines.h"
+#include "resolver/modfiles.h"
+#include "resolver/rootfs.h"
+#include "resolver/strpool.h"
+#include "resolver/symbols.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+struct answer {
+	uint32_t module;
+	uint64_t vaddr;
+	struct symbolizer_frame *frame;
+	size_t count;
+};
+
+struct symbolizer {
+	struct symbolizer_options options;
+	struct modfiles **module;
+	size_t module_count;
+	struct answer *answer;
+	size_t answer_count;
+	struct hashindex index; /* of answers by module and address */
+	struct strpool *strings;
+};
+
+static void symbolizer_freep(struct symbolizer **symbolizer)
+{
+	symbolizer_free(*symbolizer);
+}
+
+struct error *symbolizer_create(const struct symbolizer_options *options, struct symbolizer **ret)
+{
+	CLEANUP(symbolizer_freep) struct symbolizer *symbolizer = calloc(1, sizeof(*symbolizer));
+	struct error *err;
+
+	if (!symbolizer)
+		return error_memory();
+	if (options)
+		symbolizer->options = *options;
+	err = strpool_create(&symbolizer->strings);
+	if (err)
+		return err;
+	*ret = take(symbolizer);
+	return NULL;
+}
+
+void symbolizer_free(struct symbolizer *symbolizer)
+{
+	if (!symbolizer)
+		return;
+	for (size_t i = 0; i < symbolizer->module_count; i++)
+		modfiles_free(symbolizer->module[i]);
+	for (size_t i = 0; i < symbolizer->answer_count; i++)
+		free(symbolizer->answer[i].frame);
+	free(symbolizer->module);
+	free(symbolizer->answer);
+	hashindex_deinit(&symbolizer->index);
+	strpool_free(symbolizer->strings);
+	free(symbolizer);
+}
+
+struct error *symbolizer_add(struct symbolizer *symbolizer, const struct symbolizer_module *module,
+			     uint32_t *module_ret)
+{
+	struct error *err = array_grow(&symbolizer->module, symbolizer->module_count, 1);
+
+	if (!err)
+		err = modfiles_create(module, &symbolizer->options,
+				      &symbolizer->module[symbolizer->module_count]);
+	if (err)
+		return err;
+	*module_ret = (uint32_t)symbolizer->module_count++;
+	return NULL;
+}
+
+/* ---- frames */
+
+/* NULL stays NULL. */
+static struct error *intern(struct symbolizer *symbolizer, const char *text, const char **ret)
+{
+	return text ? strpool_add(symbolizer->strings, text, strlen(text), ret) : NULL;
+}
+
+static struct error *name_mangled(struct symbolizer *symbolizer, const char *linkage_name,
+				  struct symbolizer_frame *ret)
+{
+	CLEANUP(freep) char *readable = demangle(linkage_name);
+	struct error *err = intern(symbolizer, linkage_name, &ret->linkage_name);
+
+	if (!err)
+		err = intern(symbolizer, readable ? readable : linkage_name, &ret->function);
+	return err;
+}
+
+static struct error *name_scoped(struct symbolizer *symbolizer, const struct lines_frame *frame,
+				 struct symbolizer_frame *ret)
+{
+	CLEANUP(freep) char *qualified = NULL;
+
+	if (!frame->scope)
+		return intern(symbolizer, frame->name, &ret->function);
+	if (asprintf(&qualified, "%s::%s", frame->scope, frame->name) < 0)
+		return error_memory();
+	return intern(symbolizer, qualified, &ret->function);
+}
+
+static bool is_mangled(const char *name)
+{
+	return strncmp(name, "_Z", 2) == 0 || strncmp(name, "_R", 2) == 0;
+}
+
+/*
+ * The debug info's name comes first, so that one function has one name whether
+ * it is inlined, split (.cold, .part) or cloned; the symbol's comes first only
+ * where it tells more: parameters and scopes that the debug info left out.
+ */
+static struct error *fill_names(struct symbolizer *symbolizer, const struct lines_frame *frame,
+				const struct symbol *symbol, struct symbolizer_frame *ret)
+{
+	if (frame->linkage_name)
+		return name_mangled(symbolizer, frame->linkage_name, ret);
+	if (symbol && (!frame->name || is_mangled(symbol->name)))
+		return name_mangled(symbolizer, symbol->name, ret);
+	if (!frame->name)
+		return NULL;
+	if (symbol) {
+		struct error *err = intern(symbolizer, symbol->name, &ret->linkage_name);
+
+		if (err)
+			return err;
+	}
+	return name_scoped(symbolizer, frame, ret);
+}
+
+static struct error *make_frames(struct symbolizer *symbolizer, const struct lines_frame *from,
+				 size_t count, const struct symbol *symbol,
+				 struct symbolizer_frame **ret)
+{
+	CLEANUP(freep) struct symbolizer_frame *frames = calloc(count, sizeof(*frames));
+
+	if (!frames)
+		return error_memory();
+	for (size_t i = 0; i < count; i++) {
+		struct error *err;
+
+		err = fill_names(symbolizer, &from[i], i + 1 == count ? symbol : NULL, &frames[i]);
+		if (!err)
+			err = intern(symbolizer, from[i].file, &frames[i].file);
+		if (err)
+			return err;
+		frames[i].line = from[i].line;
+		frames[i].inlined = from[i].inlined;
+	}
+	*ret = take(frames);
+	return NULL;
+}
+
+static struct error *find_answer(struct symbolizer *symbolizer, struct modfiles *module,
+				 uint64_t vaddr, struct answer *ret)
+{
+	struct lines_frame found[LINES_MAX_FRAMES];
+	const struct symbol *symbol;
+	struct error *err = modfiles_load(module);
+
+	if (err)
+		return err;
+	symbol = modfiles_symbol(module, vaddr);
+	ret->count = modfiles_lines(module, vaddr, found);
+	if (!ret->count) {
+		found[0] = (struct lines_frame){0};
+		ret->count = 1;
+	}
+	return make_frames(symbolizer, found, ret->count, symbol, &ret->frame);
+}
+
+static const struct answer *recall(const struct symbolizer *symbolizer, uint64_t hash,
+				   uint32_t module, uint64_t vaddr)
+{
+	size_t slot = hashindex_first(&symbolizer->index, hash);
+	uint32_t id;
+
+	while (hashindex_next(&symbolizer->index, &slot, hash, &id)) {
+		const struct answer *answer = &symbolizer->answer[id];
+
+		if (answer->module == module && answer->vaddr == vaddr)
+			return answer;
+	}
+	return NULL;
+}
+
+static struct error *remember(struct symbolizer *symbolizer, uint64_t hash,
+			      const struct answer *answer)
+{
+	struct error *err = array_grow(&symbolizer->answer, symbolizer->answer_count, 1);
+
+	if (!err)
+		err = hashindex_add(&symbolizer->index, hash, (uint32_t)symbolizer->answer_count);
+	if (!err)
+		symbolizer->answer[symbolizer->answer_count++] = *answer;
+	return err;
+}
+
+static struct error *check_module(const struct symbolizer *symbolizer, uint32_t module)
+{
+	if (module < symbolizer->module_count)
+		return NULL;
+	return error_create(ERROR_NOT_FOUND, "module %u: the symbolizer has only %zu", module,
+			    symbolizer->module_count);
+}
+
+struct error *symbolizer_resolve(struct symbolizer *symbolizer, uint32_t module, uint64_t vaddr,
+				 const struct symbolizer_frame **frames_ret, size_t *count_ret)
+{
+	struct answer made = {.module = module, .vaddr = vaddr};
+	uint64_t hash = hash_u64(hash_u64(0, module), vaddr);
+	const struct answer *answer = recall(symbolizer, hash, module, vaddr);
+	struct error *err = check_module(symbolizer, module);
+
+	if (err)
+		return err;
+	if (!answer) {
+		err = find_answer(symbolizer, symbolizer->module[module], vaddr, &made);
+		if (!err)
+			err = remember(symbolizer, hash, &made);
+		if (err) {
+			free(made.frame);
+			return err;
+		}
+		answer = &made;
+	}
+	*frames_ret = answer->frame;
+	*count_ret = answer->count;
+	return NULL;
+}
+
+/* ---- what is known of a module */
+
+struct error *symbolizer_module_info(struct symbolizer *symbolizer, uint32_t module,
+				     struct symbolizer_info *ret)
+{
+	struct error *err = check_module(symbolizer, module);
+
+	if (!err)
+		err = modfiles_load(symbolizer->module[module]);
+	if (!err)
+		modfiles_info(symbolizer->module[module], ret);
+	return err;
+}
+
+const char *symbolizer_source_name(enum symbolizer_source source)
+{
+	switch (source) {
+	case SYMBOLIZER_DYNSYM:
+		return "exported symbols only";
+	case SYMBOLIZER_DEBUGDATA:
+		return "embedded symbols (.gnu_debugdata)";
+	case SYMBOLIZER_SYMTAB:
+		return "symbol table";
+	case SYMBOLIZER_DEBUGFILE:
+		return "debug file";
+	case SYMBOLIZER_NONE:
+		break;
+	}
+	return "no symbols";
+}
