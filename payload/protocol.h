@@ -221,8 +221,8 @@ struct ha_region {
  * initial state of each of them; they are sparse, and touched as they fill.
  */
 #define HA_PC_CACHE_SIZE   (512u << 10)
-#define HA_TRIE_SIZE	   (16u << 20)
-#define HA_CANDIDATES_SIZE (64u << 20)
+#define HA_TRIE_SIZE	   (4u << 20)
+#define HA_CANDIDATES_SIZE (16u << 20)
 #define HA_SCRATCH_SIZE	   (1u << 20)
 #define HA_SITE_HASH_SIZE(site_capacity) ((uint64_t)(site_capacity) * 16u)
 
@@ -238,6 +238,9 @@ struct ha_region {
  *
  *	key    busy mark, ptr >> 3, site; 0 = empty	(HA_KEY)
  *	value  size (40 bits), tick (24 bits)		(HA_VALUE)
+ *
+ * The busy mark alone: the cell is being written, its value means nothing. The
+ * busy mark with a block: its realloc is under way, the block is in use.
  */
 #define HA_CELLS 8u
 struct ha_bucket {

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What one call of an allocation function changes: a cell of the live table,
+ * the sums of a site, the counters of a stripe.
+ */
+#include "payload/arch/x86_64/thread_pointer.h"
+#include "payload/core/core.h"
+#include "payload/core/live.h"
+#include "payload/core/scratch.h"
+#include "payload/core/shm.h"
+#include "payload/core/sites.h"
+#include "payload/core/walk.h"
+
+/*
+ * What core_realloc_begin() returns: 0 for a block that is not in the live
+ * table, TOKEN_NO_BLOCK if there was no block, else
+ *
+ *	 63    40    39    38    0
+ *	 session      1     cell
+ */
+#define TOKEN_UNKNOWN	   0ull
+#define TOKEN_NO_BLOCK	   (~0ull)
+#define TOKEN_SESSION(shm) ((uint64_t)(shm)->session << 40)
+#define TOKEN_MARK	   (1ull << 39)
+#define TOKEN_CELL(token)  ((token) & (TOKEN_MARK - 1))
+_Static_assert(LIVE_CELLS < TOKEN_MARK, "cell numbers fit below the mark");
+
+static bool pass_through(struct ha_shm *shm)
+{
+	if (LIKELY(!shm_is_orphan(shm)))
+		return false;
+	counter_add_shared(&shm->gave_up, 1);
+	return true;
+}
+
+static void sums_alloc(struct stripe stripe, const struct live_block *block)
+{
+	struct ha_sums *sums = stripe_sums(stripe, block->site);
+
+	stripe_add(stripe, &sums->alloc_bytes, block->size);
+	stripe_add(stripe, &sums->alloc_count, 1);
+}
+
+static void sums_freed(struct stripe stripe, const struct live_block *block)
+{
+	struct ha_sums *sums = stripe_sums(stripe, block->site);
+
+	stripe_add(stripe, &sums->freed_bytes, block->size);
+	stripe_add(stripe, &sums->freed_count, 1);
+}
+
+/* ---- the site of a call ---- */
+
+static uint32_t site_by_walk(const struct walk_start *start, struct stripe stripe,
+			     uint64_t line_index)
+{
+	struct walk_trace *trace = scratch_claim(start, line_index);
+	struct walk_result result;
+	struct site_key key;
+	uint32_t site;
+
+	if (UNLIKELY(!trace)) {
+		stripe_add(stripe, &stripe.counters->no_scratch, 1);
+		return HA_SITE_UNKNOWN;
+	}
+	walk_run(start, trace, &result);
+	stripe_add(stripe, &stripe.counters->walks, 1);
+	if (result.flags & HA_SITE_TRUNCATED)
+		stripe_add(stripe, &stripe.counters->truncated, 1);
+	key = (struct site_key){trace->pc, result.frames, start->rules.index->generation,
+				result.flags};
+	site = sites_intern(start->shm, &key);
+	scratch_release(trace);
+	return site;
+}
+
+static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			     uint64_t line_index)
+{
+	struct walk_start start;
+	uint32_t site = HA_SITE_UNKNOWN;
+
+	if (LIKELY(walk_prepare(shm, frame, thread_pointer(), &start)))
+		site = site_by_walk(&start, stripe, line_index);
+	if (UNLIKELY(site == HA_SITE_UNKNOWN))
+		stripe_add(stripe, &stripe.counters->no_site, 1);
+	return site;
+}
+
+/* ---- blocks ---- */
+
+static void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size,
+		       struct stripe stripe, uint64_t line_index, struct live_block *ret)
+{
+	if (UNLIKELY(size > HA_VALUE_SIZE_MAX)) {
+		stripe_add(stripe, &stripe.counters->oversized, 1);
+		size = HA_VALUE_SIZE_MAX;
+	}
+	ret->size = size;
+	ret->site = site_of_call(shm, frame, stripe, line_index);
+	ret->tick = load_relaxed(&shm->tick);
+}
+
+/* @ptr was handed out though it is in the live table: as @old. */
+static void count_replaced(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr,
+			   const struct live_block *old)
+{
+	const struct ha_stripe *counters = stripe.counters;
+
+	sums_freed(stripe, old);
+	if (!stripe.shared && counters->last_ptr == ptr &&
+	    counters->last_sp < (uint64_t)(frame + 1)) {
+		stripe_add(stripe, &stripe.counters->nested_duplicates, 1);
+		return;
+	}
+	stripe_add(stripe, &stripe.counters->missed_frees, 1);
+	stripe_add(stripe, &stripe_sums(stripe, old->site)->missed_frees, 1);
+}
+
+static void remember_last(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr)
+{
+	if (stripe.shared)
+		return;
+	store_relaxed(&stripe.counters->last_ptr, ptr);
+	store_relaxed(&stripe.counters->last_sp, (uint64_t)(frame + 1));
+}
+
+static void count_untracked(struct stripe stripe, uint64_t size)
+{
+	stripe_add(stripe, &stripe.counters->untracked, 1);
+	stripe_add(stripe, &stripe.counters->untracked_bytes, size);
+}
+
+static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			 uint64_t ptr, const struct live_block *block)
+{
+	struct live_block old;
+
+	switch (live_insert(shm, ptr, block, &old)) {
+	case LIVE_FULL:
+		count_untracked(stripe, block->size);
+		return;
+	case LIVE_REPLACED:
+		count_replaced(stripe, frame, ptr, &old);
+		break;
+	case LIVE_INSERTED:
+		break;
+	}
+	sums_alloc(stripe, block);
+	remember_last(stripe, frame, ptr);
+}
+
+static void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			uint64_t line_index, uint64_t ptr, uint64_t size)
+{
+	struct live_block block;
+
+	if (UNLIKELY(!live_accepts(ptr))) {
+		if (ptr)
+			count_untracked(stripe, size);
+		return;
+	}
+	live_prefetch(shm, ptr);
+	block_make(shm, frame, size, stripe, line_index, &block);
+	block_record(shm, frame, stripe, ptr, &block);
+}
+
+static void count_adopted(struct stripe stripe, uint64_t size)
+{
+	stripe_add(stripe, &stripe.counters->adopted, 1);
+	stripe_add(stripe, &stripe.counters->adopted_bytes, size);
+}
+
+/* The block of a held cell is gone. */
+static void held_retire(struct ha_shm *shm, struct stripe stripe, uint64_t cell)
+{
+	struct live_block old;
+
+	if (live_retire(shm, cell, &old))
+		sums_freed(stripe, &old);
+}
+
+/* The block of a held cell is still at @ptr, but another one. False: it isn't at @ptr. */
+static bool held_update(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			uint64_t cell, uint64_t ptr, const struct live_block *block)
+{
+	struct live_block old;
+
+	if (!live_update(shm, cell, ptr, block, &old))
+		return false;
+	sums_freed(stripe, &old);
+	sums_alloc(stripe, block);
+	remember_last(stripe, frame, ptr);
+	return true;
+}
+
+/* ---- what entry calls ---- */
+
+void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
+		uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	stripe_add(stripe, &stripe.counters->events, 1);
+	block_alloc(shm, frame, stripe, line_index, ptr, size);
+}
+
+void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+	struct live_block block;
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	stripe_add(stripe, &stripe.counters->events, 1);
+	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block)))
+		sums_freed(stripe, &block);
+	else if (ptr)
+		stripe_add(stripe, &stripe.counters->unknown_frees, 1);
+}
+
+uint64_t core_realloc_begin(struct ha_shm *shm, uint64_t old, uint64_t line_index)
+{
+	uint64_t cell;
+
+	if (!old)
+		return TOKEN_NO_BLOCK;
+	if (UNLIKELY(pass_through(shm)) || !live_accepts(old))
+		return TOKEN_UNKNOWN;
+	cell = live_hold(shm, old);
+	return cell == LIVE_NO_CELL ? TOKEN_UNKNOWN : TOKEN_SESSION(shm) | TOKEN_MARK | cell;
+}
+
+/* The cell that a token of this session stands for, or LIVE_NO_CELL. */
+static uint64_t token_cell(const struct ha_shm *shm, uint64_t token)
+{
+	bool held = token != TOKEN_NO_BLOCK && token & TOKEN_MARK &&
+		    token >> 40 == TOKEN_SESSION(shm) >> 40;
+
+	return held ? TOKEN_CELL(token) : LIVE_NO_CELL;
+}
+
+void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t token,
+		      uint64_t ptr, uint64_t size, uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+	uint64_t cell = token_cell(shm, token);
+	struct live_block block;
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	stripe_add(stripe, &stripe.counters->events, 1);
+	if (!ptr && size) {
+		live_release(shm, cell);
+		return;
+	}
+	if (cell == LIVE_NO_CELL) {
+		if (ptr && token != TOKEN_NO_BLOCK)
+			count_adopted(stripe, size);
+		block_alloc(shm, frame, stripe, line_index, ptr, size);
+		return;
+	}
+	if (UNLIKELY(!live_accepts(ptr))) {
+		held_retire(shm, stripe, cell);
+		if (ptr)
+			count_untracked(stripe, size);
+		return;
+	}
+	block_make(shm, frame, size, stripe, line_index, &block);
+	if (held_update(shm, frame, stripe, cell, ptr, &block))
+		return;
+	held_retire(shm, stripe, cell);
+	block_record(shm, frame, stripe, ptr, &block);
+}
+
+void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
+		  uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+	struct live_block block;
+	uint64_t cell;
+
+	if (UNLIKELY(pass_through(shm) || !live_accepts(ptr)))
+		return;
+	stripe_add(stripe, &stripe.counters->events, 1);
+	cell = live_hold(shm, ptr);
+	if (cell == LIVE_NO_CELL) {
+		count_adopted(stripe, size);
+		block_alloc(shm, frame, stripe, line_index, ptr, size);
+	} else if (live_held_size(shm, cell) == size) {
+		live_release(shm, cell);
+	} else {
+		block_make(shm, frame, size, stripe, line_index, &block);
+		held_update(shm, frame, stripe, cell, ptr, &block);
+	}
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Reaching into the shared memory: regions, stripes, single words.
+ */
+#ifndef PAYLOAD_CORE_SHM_H
+#define PAYLOAD_CORE_SHM_H
+
+#include "payload/arch/x86_64/counter.h"
+#include "payload/protocol.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LIKELY(x)	    __builtin_expect(!!(x), 1)
+#define UNLIKELY(x)	    __builtin_expect(!!(x), 0)
+#define NOINLINE	    __attribute__((noinline))
+
+#define load_relaxed(p)	    __atomic_load_n(p, __ATOMIC_RELAXED)
+#define load_acquire(p)	    __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define store_relaxed(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+#define store_release(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
+
+/* One try: false if *p was not @old. */
+static inline bool word_replace(uint64_t *p, uint64_t old, uint64_t new)
+{
+	return __atomic_compare_exchange_n(p, &old, new, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static inline void *shm_at(const struct ha_shm *shm, uint64_t offset)
+{
+	return (char *)shm + offset;
+}
+
+static inline void *shm_region(const struct ha_shm *shm, enum ha_region_id id)
+{
+	return shm_at(shm, shm->region[id].offset);
+}
+
+/* The injector is dead: whoever reads this passes through for good. */
+static inline bool shm_is_orphan(const struct ha_shm *shm)
+{
+	return (load_relaxed((const uint32_t *)shm->owner) & HA_OWNER_DIED) != 0;
+}
+
+/* A thread's own part of the sums and counters. */
+struct stripe {
+	struct ha_stripe *counters;
+	bool shared; /* other threads add to it too */
+};
+
+static inline struct stripe stripe_of(const struct ha_shm *shm, uint64_t line_index)
+{
+	char *stripes = shm_region(shm, HA_REGION_STRIPES);
+
+	return (struct stripe){(struct ha_stripe *)(stripes + line_index * shm->stripe_size),
+			       line_index >= HA_LINES};
+}
+
+static inline struct ha_sums *stripe_sums(struct stripe stripe, uint32_t site)
+{
+	return (struct ha_sums *)(stripe.counters + 1) + site;
+}
+
+static inline void stripe_add(struct stripe stripe, uint64_t *counter, uint64_t amount)
+{
+	if (UNLIKELY(stripe.shared))
+		counter_add_shared(counter, amount);
+	else
+		counter_add(counter, amount);
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The plain stack walk, by compiled unwind tables.
+ *
+ * It reads nothing outside of the bounds of the stack that it is on, and ends
+ * after HA_FRAMES_MAX frames at most: each step moves the CFA strictly
+ * outwards. It keeps what it has read, so that the trie (trie.h) can tell a
+ * stack that it knows from one that it doesn't without a walk.
+ *
+ *	     ...
+ *	| return address |  <- slot of pc[1]
+ *	| ...            |
+ *	+----------------+  <- sp, CFA of the hooked call
+ *	| return address |  <- slot 1: pc[0]
+ *	| rbp            |  <- slot 0: base
+ *	| rbx ...        |     struct ha_frame
+ */
+#ifndef PAYLOAD_CORE_WALK_H
+#define PAYLOAD_CORE_WALK_H
+
+#include "payload/core/rules.h"
+#include "payload/core/stack.h"
+#include "payload/protocol.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A saved rbp that a CFA was computed from: both in words from base. */
+struct walk_rbp {
+	uint16_t slot;	/* where it was saved */
+	uint16_t value; /* the word that it points to */
+};
+
+/* What a walk writes; HA_SCRATCH_SIZE is divided into these. */
+struct walk_trace {
+	uint64_t owner;		      /* see scratch.h */
+	uint64_t pc[HA_FRAMES_MAX];   /* as in struct ha_site */
+	uint16_t slot[HA_FRAMES_MAX]; /* of pc[i], in words from base; if learnable */
+	struct walk_rbp rbp[HA_FRAMES_MAX];
+	uint64_t spare[63];
+};
+_Static_assert(sizeof(struct walk_trace) == 4096, "scratch buffers share no page");
+
+/* Where a walk starts, and under which modules. */
+struct walk_start {
+	struct ha_shm *shm;
+	const struct ha_frame *frame;
+	uint64_t fs; /* thread pointer of the calling thread */
+	struct rules rules;
+	struct stack_bounds bounds; /* of the stack that frame lies on */
+	bool loads_differ;	    /* the loader has added modules since the index was made */
+};
+
+struct walk_result {
+	uint32_t frames; /* at least 1 */
+	uint32_t rbps;	 /* entries of trace->rbp */
+	uint16_t flags;	 /* enum ha_site_flags */
+	/*
+	 * Every word that decided over the result is in the trace: return
+	 * addresses and the saved rbp's. Not so if there was a signal frame, a
+	 * guess, an ext rule, a frame of entry's, or if the walk was cut short.
+	 */
+	bool learnable;
+};
+
+/* Prepare @ret. False if there is no module index yet. */
+bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
+		  struct walk_start *ret);
+
+void walk_run(const struct walk_start *start, struct walk_trace *trace, struct walk_result *ret);
+
+/* The address of slot 0. */
+static inline uint64_t walk_base(const struct ha_frame *frame)
+{
+	return (uint64_t)&frame->rbp;
+}
+
+#endif
