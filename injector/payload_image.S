@@ -7,7 +7,7 @@
 	.globl	\name
 	.type	\name, %object
 \name:
-	.incbin	\file
+	.incbin	"\file"
 .Lend_\name:
 	.size	\name, . - \name
 	.balign	8

@@ -8,3 +8,7 @@
  *	SYSTEM_SUITE  runs the whole program on real processes
  */
 SUITE(error)
+SUITE(entry)
+SYSTEM_SUITE(attach_exact)
+SYSTEM_SUITE(attach_stress)
+SYSTEM_SUITE(attach_bad)

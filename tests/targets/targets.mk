@@ -34,3 +34,11 @@ $(TARGET_VARIANTS): tests/targets/storm.c tests/targets/target.h
 	@mkdir -p $(@D)
 	$(call say,TARGET,$@)
 	$(Q)$(VARIANT_CC_$(@F)) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -w -o $@ $< -pthread
+
+$(BUILD)/targets/entry_throw: tests/targets/entry_load.h payload/protocol.h
+
+# A program of musl's alone, where musl-gcc is installed.
+$(BUILD)/targets/entry_musl: tests/targets/entry_musl.c tests/targets/entry_load.h payload/protocol.h
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)musl-gcc -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -o $@ $<

@@ -110,12 +110,13 @@ entry_stubs:
 	movabs	$LAYOUT_GATE_MAGIC, %rcx
 	cmp	%rcx, (%rax)
 	jne	\refused
-	mov	\line, \index
-	sub	%r8, \index
-	sar	$LINE_SHIFT, \index
+	mov	\line, %rax
+	sub	%r8, %rax
+	sar	$LINE_SHIFT, %rax
 	jns	.Lnumbered\@
-	add	$(LINE_COUNT + LINE_SHARED), \index
+	add	$(LINE_COUNT + LINE_SHARED), %rax
 .Lnumbered\@:
+	mov	%rax, \index
 .endm
 
 /* Leave core, or a refused enter. Changes r8. */
@@ -344,9 +345,9 @@ slow_posix_memalign:
 	.cfi_restore_state
 
 	/*
-	 *	rbx line	r12 old, then result	r13, r14 the other arguments
+	 *	rbx line	r12 old, then result	r13, r14 second and third argument
 	 *	r15 size
-	 *	16(rsp) pair	8(rsp) token		(rsp) session
+	 *	24(rsp) fourth argument	16(rsp) pair	8(rsp) token	(rsp) session
 	 *
 	 * The original may take its time. If another session began meanwhile,
 	 * the token means nothing to its core. Within a session that was seen
@@ -354,8 +355,9 @@ slow_posix_memalign:
 	 */
 slow_realloc:
 	pass_if_off
-	push_frame 24
+	push_frame 40
 	mov	%r11, 16(%rsp)
+	mov	%rcx, 24(%rsp)
 	mov	%rdi, %r12
 	mov	%rsi, %r13
 	mov	%rdx, %r14
@@ -371,6 +373,7 @@ slow_realloc:
 	mov	%r12, %rdi
 	mov	%r13, %rsi
 	mov	%r14, %rdx
+	mov	24(%rsp), %rcx
 	mov	16(%rsp), %r11
 	call	*PAIR_CALL(%r11)
 	mov	%rax, %r12
@@ -379,7 +382,7 @@ slow_realloc:
 	cmp	%eax, (%rsp)
 	jne	realloc_leave
 	mov	entry + ENTRY_SHM(%rip), %rdi
-	lea	24(%rsp), %rsi
+	lea	40(%rsp), %rsi
 	mov	8(%rsp), %rdx
 	mov	%r12, %rcx
 	mov	%r15, %r8
@@ -388,7 +391,7 @@ realloc_leave:
 	leave_core %rbx
 	mov	%r12, %rax
 	.cfi_remember_state
-	pop_frame 24
+	pop_frame 40
 	ret
 	.cfi_restore_state
 realloc_refused:
@@ -397,7 +400,8 @@ realloc_refused:
 	mov	%r12, %rdi
 	mov	%r13, %rsi
 	mov	%r14, %rdx
-	pop_frame 24
+	mov	24(%rsp), %rcx
+	pop_frame 40
 	jmp	*PAIR_CALL(%r11)
 	.cfi_endproc
 
