@@ -68,8 +68,9 @@ struct ehframe_table {
 };
 
 /*
- * Compile. ERROR_FORMAT (with the offset) if the bytes hold not a single
- * usable FDE; single bad FDEs are left out and counted. ERROR_UNSUPPORTED: the
+ * Compile. ERROR_NOT_FOUND: the section is in order, but has no FDE for the
+ * text range. ERROR_FORMAT (with the offset): it is malformed and not a single
+ * FDE is usable; single bad FDEs are left out and counted. ERROR_UNSUPPORTED: the
  * text range is too large. Released with ehframe_table_deinit().
  */
 MUST_CHECK struct error *ehframe_compile(const struct ehframe_input *in, struct ehframe_table *ret);
