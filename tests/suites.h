@@ -9,6 +9,7 @@
  */
 SUITE(error)
 SUITE(entry)
+SUITE(entry_threads)
 SYSTEM_SUITE(attach_exact)
 SYSTEM_SUITE(attach_stress)
 SYSTEM_SUITE(attach_bad)

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Attach and leave, again and again, where it could do harm: nothing crashes,
+ * nothing hangs, nothing is left behind.
+ */
+#include "resolver/cleanup.h"
+#include "tests/e2e.h"
+#include "tests/procstate.h"
+
+#include <signal.h>
+#include <string.h>
+
+static struct folder folder;
+static struct child target;
+static struct run run;
+static struct procstate before, after;
+
+static void setup(void)
+{
+	folder_create(&folder);
+}
+
+static void teardown(void)
+{
+	run_deinit(&run);
+	child_end(&target);
+	procstate_deinit(&before);
+	procstate_deinit(&after);
+	folder_remove(&folder);
+}
+
+/* Attach, leave as soon as everything is hooked; returns the program's status. */
+static int cycle(const char *loader)
+{
+	const char *file = folder_file(&folder, "cycle.hap");
+	int status;
+
+	run_start(&run, &folder, "-p %d --exact%s%s -q -o %s", target.pid,
+		  loader ? " --loader " : "", loader ? loader : "", file);
+	run_wait_attached(&run, target.pid);
+	wait_ms(20);
+	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
+	run_finish(&run, 60);
+	status = run.status;
+	ck_assert_msg(status == 0, "ended with %d: %s", status, run.err);
+	ck_assert_int_eq(unlink(file), 0);
+	run_deinit(&run);
+	return status;
+}
+
+/* @loader NULL: as the program chooses. */
+static void cycles(int count, const char *loader)
+{
+	for (int i = 0; i < count; i++) {
+		cycle(loader);
+		child_expect(&target, "check", "ok");
+	}
+}
+
+static void stop_expect_clean_end(void)
+{
+	child_expect(&target, "stop", "ended");
+	ck_assert_int_eq(child_wait(&target, 20000), 0);
+}
+
+/* ---- nothing is left */
+
+START_TEST(hundred_cycles_leave_a_busy_process_as_it_was)
+{
+	uint64_t rss;
+
+	child_start_target(&target, &folder, "storm -t 8");
+	/* Once, so that entry is there and the allocator's arenas are made. */
+	procstate_read(target.pid, &before);
+	cycle("dlopen");
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	rss = procstate_status(target.pid, "VmRSS", 10);
+	for (int i = 0; i < 99; i++)
+		cycle(i % 2 ? "dlopen" : "map");
+	child_expect(&target, "check", "ok");
+	procstate_deinit(&after);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	ck_assert_uint_lt(procstate_status(target.pid, "VmRSS", 10), rss + 4096);
+	stop_expect_clean_end();
+}
+END_TEST
+
+static void idle_is_left_as_it_was(const char *loader)
+{
+	child_start_target(&target, &folder, "threads1000 -n 10");
+	procstate_read(target.pid, &before);
+	for (int i = 0; i < 3; i++)
+		cycle(loader);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, 0);
+}
+
+START_TEST(idle_process_is_left_as_it_was)
+{
+	idle_is_left_as_it_was("dlopen");
+}
+END_TEST
+
+START_TEST(idle_process_is_left_as_it_was_by_the_map_loader)
+{
+	idle_is_left_as_it_was("map");
+}
+END_TEST
+
+START_TEST(busy_main_thread_is_left_as_it_was)
+{
+	child_start_target(&target, &folder, "storm -t 2 -m");
+	procstate_read(target.pid, &before);
+	cycles(20, NULL);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	stop_expect_clean_end();
+}
+END_TEST
+
+/* ---- the loader is at work */
+
+START_TEST(malloc_and_dlopen_storm_survives_hundred_attaches)
+{
+	child_start_target(&target, &folder, "storm -t 3 -d 1 -m");
+	cycles(100, NULL);
+	stop_expect_clean_end();
+}
+END_TEST
+
+START_TEST(mutex_that_a_constructor_wants_is_no_deadlock_in_hundred_attaches)
+{
+	child_start_target(&target, &folder, "deadlock_ctor");
+	cycles(100, NULL);
+	stop_expect_clean_end();
+}
+END_TEST
+
+START_TEST(atfork_handler_with_jemalloc_locked_survives_hundred_attaches)
+{
+	child_start_target(&target, &folder, "atfork_jemalloc");
+	cycles(100, NULL);
+	stop_expect_clean_end();
+}
+END_TEST
+
+/* ---- the borrowed thread and the others */
+
+START_TEST(vector_registers_survive_fifty_attaches)
+{
+	uint64_t rounds = 0;
+
+	child_start_target(&target, &folder, "vector_state");
+	for (int i = 0; i < 50; i++) {
+		unsigned long seen;
+
+		cycle(i % 2 ? "map" : NULL);
+		ck_assert_int_eq(sscanf(child_ask(&target, "check"), "ok rounds=%lu", &seen), 1);
+		ck_assert_uint_gt(seen, rounds);
+		rounds = seen;
+	}
+	stop_expect_clean_end();
+}
+END_TEST
+
+START_TEST(no_thread_of_thousand_sees_an_interrupted_call)
+{
+	unsigned long beats, gap, interrupted;
+
+	child_start_target(&target, &folder, "threads1000");
+	for (int i = 0; i < 10; i++)
+		cycle(NULL);
+	ck_assert_int_eq(sscanf(child_ask(&target, "check"), "beats=%lu gap_us=%lu eintr=%lu",
+				&beats, &gap, &interrupted),
+			 3);
+	ck_assert_uint_gt(beats, 0);
+	ck_assert_uint_eq(interrupted, 0);
+	stop_expect_clean_end();
+}
+END_TEST
+
+static double longest_pause(const struct json *report)
+{
+	const struct json *pauses = json_get(report, "pauses_us", JSON_ARRAY);
+	double longest = 0;
+
+	ck_assert_uint_gt(pauses->count, 0);
+	for (size_t i = 0; i < pauses->count; i++) {
+		if (pauses->item[i].number > longest)
+			longest = pauses->item[i].number;
+	}
+	return longest;
+}
+
+/*
+ * The target's own gap is the stop and what the machine adds: other processes
+ * get the processor too. So the report must never say much more than the
+ * target saw, and in the quietest of the runs it must say about the same.
+ */
+static void pause_agrees_with_the_clock(const char *how)
+{
+	double closest = 1e9;
+
+	child_start_target(&target, &folder, "clock_gap%s", how);
+	for (int i = 0; i < 15; i++) {
+		const char *file = folder_file(&folder, "gap-%d.hap", i);
+		double gap, said;
+
+		child_ask(&target, "check");
+		run_program(&run, &folder, "-p %d --exact -d 1 -q -o %s", target.pid, file);
+		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
+		run_deinit(&run);
+		ck_assert_int_eq(sscanf(child_ask(&target, "check"), "gap_us=%lf", &gap), 1);
+		CLEANUP(json_freep) struct json *report = report_json(&folder, file);
+		said = longest_pause(report);
+		ck_assert_msg(said < gap + 300, "said %.0f us, the target saw %.0f us", said, gap);
+		if (gap - said < closest)
+			closest = gap - said;
+	}
+	ck_assert_msg(closest < 1000, "the target saw %.0f us more than was said", closest);
+}
+
+START_TEST(pause_agrees_with_the_clock_of_a_running_thread)
+{
+	pause_agrees_with_the_clock("");
+}
+END_TEST
+
+START_TEST(pause_agrees_with_the_clock_of_a_sleeping_thread)
+{
+	pause_agrees_with_the_clock(" -b");
+}
+END_TEST
+
+Suite *attach_stress_suite(void)
+{
+	Suite *suite = suite_create("attach_stress");
+	TCase *left = tcase_create("left"), *loader = tcase_create("loader");
+	TCase *thread = tcase_create("thread");
+
+	tcase_add_checked_fixture(left, setup, teardown);
+	tcase_set_timeout(left, 240);
+	tcase_add_test(left, hundred_cycles_leave_a_busy_process_as_it_was);
+	tcase_add_test(left, idle_process_is_left_as_it_was);
+	tcase_add_test(left, idle_process_is_left_as_it_was_by_the_map_loader);
+	tcase_add_test(left, busy_main_thread_is_left_as_it_was);
+	suite_add_tcase(suite, left);
+
+	tcase_add_checked_fixture(loader, setup, teardown);
+	tcase_set_timeout(loader, 300);
+	tcase_add_test(loader, malloc_and_dlopen_storm_survives_hundred_attaches);
+	tcase_add_test(loader, mutex_that_a_constructor_wants_is_no_deadlock_in_hundred_attaches);
+	tcase_add_test(loader, atfork_handler_with_jemalloc_locked_survives_hundred_attaches);
+	suite_add_tcase(suite, loader);
+
+	tcase_add_checked_fixture(thread, setup, teardown);
+	tcase_set_timeout(thread, 180);
+	tcase_add_test(thread, vector_registers_survive_fifty_attaches);
+	tcase_add_test(thread, no_thread_of_thousand_sees_an_interrupted_call);
+	tcase_add_test(thread, pause_agrees_with_the_clock_of_a_running_thread);
+	tcase_add_test(thread, pause_agrees_with_the_clock_of_a_sleeping_thread);
+	suite_add_tcase(suite, thread);
+	return suite;
+}
