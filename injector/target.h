@@ -110,4 +110,11 @@ MUST_CHECK struct error *target_gadget(struct target *target, uint64_t *address_
 /* For targets without a vDSO: an address in some text, e.g. libc's. Verified before use. */
 void target_set_gadget(struct target *target, uint64_t address);
 
+/* Add to an ERROR_DENIED the hint what is missing. Takes @err and returns it; NULL stays NULL. */
+MUST_CHECK struct error *target_denied(struct error *err);
+
+/* For borrow.c: the state that tracee.h keeps for the calling process. */
+struct tracer;
+struct tracer *target_tracer(struct target *target);
+
 #endif

@@ -50,6 +50,16 @@ MUST_CHECK struct error *thread_read(const struct target *target, pid_t tid, str
 MUST_CHECK struct error *thread_read_syscall(const struct target *target, pid_t tid,
 					     struct thread_syscall *ret);
 
+/* Parts of /proc/PID/task/TID/status. Sets of signals: bit n - 1 is signal n. */
+struct thread_status {
+	pid_t tracer;	      /* 0 = nobody traces it */
+	unsigned int seccomp; /* 0 off, 1 strict, 2 filter */
+	uint64_t pending;     /* for the thread or the whole process */
+	uint64_t caught;      /* that have a handler */
+};
+MUST_CHECK struct error *thread_read_status(const struct target *target, pid_t tid,
+					    struct thread_status *ret);
+
 /* A borrow of it can succeed: it is no kernel worker, not ending, and not in state D, X or Z. */
 bool thread_may_be_borrowed(const struct thread *thread);
 
