@@ -8,8 +8,10 @@
  *	SYSTEM_SUITE  runs the whole program on real processes
  */
 SUITE(error)
+SUITE(boot)
 SUITE(entry)
 SUITE(entry_threads)
 SYSTEM_SUITE(attach_exact)
 SYSTEM_SUITE(attach_stress)
 SYSTEM_SUITE(attach_bad)
+SYSTEM_SUITE(attach_servers)

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Real servers for the tests, as Debian builds them: each listens on a free
+ * port of 127.0.0.1 or a socket in the test's folder, with its data there, and
+ * is put under load.
+ */
+#ifndef TESTS_SERVER_H
+#define TESTS_SERVER_H
+
+#include "tests/e2e.h"
+
+struct server {
+	struct child child;
+	pid_t target;	    /* the process to attach to: it or a worker of it */
+	int port;	    /* 0: none */
+	const char *module; /* how the file name of the server's own object begins */
+	bool changes_fds;   /* it opens and closes files while nobody asks */
+	struct child load;  /* fills the server with work; its exit status tells failures */
+	struct child check; /* checks each answer; pid 0: the load does */
+};
+
+void server_start_redis(struct server *ret, const struct folder *folder);
+void server_start_nginx(struct server *ret, const struct folder *folder);
+/* The target is a backend; it lives as long as the load. */
+void server_start_postgres(struct server *ret, const struct folder *folder);
+void server_start_mariadb(struct server *ret, const struct folder *folder);
+/* A script that works and checks its results by itself; every object from malloc. */
+void server_start_python(struct server *ret, const struct folder *folder);
+void server_start_node(struct server *ret, const struct folder *folder);
+
+/* The server and its load are at work and no answer was wrong so far. */
+void server_expect_alive(struct server *server);
+/* End the load: no answer was wrong and there were some. */
+void server_expect_all_answered(struct server *server);
+/* End the server by SIGTERM: it ends well. */
+void server_expect_clean_end(struct server *server);
+void server_end(struct server *server);
+
+/* A port that nobody listens on now. */
+int free_port(void);
+
+#endif
