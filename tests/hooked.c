@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

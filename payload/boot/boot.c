@@ -31,6 +31,7 @@
 #define RTLD_NOW     2
 #define MSG_DONTWAIT 0x40
 #define MSG_NOSIGNAL 0x4000
+#define SHUT_RD	     0
 #define POLLIN	     1
 #define EINTR	     4
 #define EAGAIN	     11
@@ -116,6 +117,20 @@ static bool message_drain(const struct ha_boot *boot)
 			       sizeof(message), MSG_DONTWAIT, 0, 0);
 
 	return got > 0 || got == -EAGAIN || got == -EINTR;
+}
+
+/*
+ * No more messages from the injector. Closing a socket while one lies there
+ * unread would reset the connection, and DONE could be lost with it.
+ */
+static void messages_end(const struct ha_boot *boot)
+{
+	struct ha_message message;
+
+	syscall6(__NR_shutdown, (uint64_t)boot->sock_fd, SHUT_RD, 0, 0, 0, 0);
+	while (syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message, sizeof(message),
+			MSG_DONTWAIT, 0, 0) > 0)
+		;
 }
 
 /* ------------------------------------------------------------------------
@@ -287,6 +302,7 @@ _Noreturn void boot_run(struct ha_boot *boot)
 	loader_session_unseen(boot);
 	fds_close(boot);
 	boot->end_ns = now_ns();
+	messages_end(boot);
 	message_send(boot, HA_MESSAGE_DONE);
 	syscall6(__NR_close, (uint64_t)boot->sock_fd, 0, 0, 0, 0, 0);
 	__atomic_store_n(&boot->done, 1, __ATOMIC_RELEASE);

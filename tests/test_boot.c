@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Boot as it is built into core's image, on a thread of this process; the test
+ * itself plays the injector. A recursive mutex stands for the loader's lock,
+ * the rest is real: dlopen, dlerror, errno, entry.
+ */
+#include "injector/payload_image.h"
+#include "tests/hooked.h"
+#include "tests/tests.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static uint8_t *region;	     /* as HA_REGION_BOOT */
+static struct ha_boot *boot; /* at its start */
+static uint64_t boot_start;
+static int sock; /* the injector's end */
+static pthread_mutex_t lock;
+static pthread_t thread;
+
+/* What the borrowed thread found after it was put back. */
+static int errno_after;
+static char dlerror_after[256];
+
+static uint64_t address(const void *pointer)
+{
+	return (uint64_t)(uintptr_t)pointer;
+}
+
+static void core_map(void)
+{
+	const struct ha_core *core = (const struct ha_core *)payload_core;
+	size_t size = (payload_core_size + HA_PAGE - 1) / HA_PAGE * HA_PAGE;
+	uint8_t *image =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(image, MAP_FAILED);
+	memcpy(image, payload_core, payload_core_size);
+	ck_assert_int_eq(mprotect(image, size, PROT_READ | PROT_EXEC), 0);
+	boot_start = address(image) + core->boot;
+}
+
+static void lock_init(void)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&lock, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+static void boot_setup(void)
+{
+	int pair[2];
+	int entry_fd = hooked_file("entry", payload_entry, payload_entry_size);
+
+	core_map();
+	lock_init();
+	region =
+		mmap(NULL, HA_BOOT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(region, MAP_FAILED);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+	sock = pair[0];
+	boot = (struct ha_boot *)region;
+	*boot = (struct ha_boot){
+		.mode = HA_BOOT_DLOPEN,
+		.sock_fd = pair[1],
+		.fn_trylock = address(pthread_mutex_trylock),
+		.fn_unlock = address(pthread_mutex_unlock),
+		.fn_dlopen = address(dlopen),
+		.fn_dlerror = address(dlerror),
+		.fn_errno_location = address(__errno_location),
+		.lock = address(&lock),
+		.lock_timeout_us = 10000,
+		.window_timeout_us = 10000000,
+		.done_timeout_us = 1000,
+		.close_fds = {entry_fd, -1, -1},
+		.sigframe = sigframe_sp(region + HA_BOOT_SIGFRAME),
+	};
+	snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", entry_fd);
+}
+
+/* The thread has an errno and an unread dlerror() of its own. */
+static void *borrowed(void *argument)
+{
+	void *pending = dlsym(RTLD_DEFAULT, "__libc_dlerror_result");
+	const char *text;
+
+	if (pending)
+		boot->dlerror_offset = (int64_t)(address(pending) - (uint64_t)pthread_self());
+	dlopen("/nowhere/of-the-application.so", RTLD_NOW);
+	errno = 77;
+	run_on_stack(boot_start, boot, region + HA_BOOT_STACK_TOP, region + HA_BOOT_SIGFRAME);
+	errno_after = errno;
+	text = dlerror();
+	snprintf(dlerror_after, sizeof(dlerror_after), "%s", text ? text : "");
+	return boot;
+}
+
+static void boot_begin(void)
+{
+	ck_assert_int_eq(pthread_create(&thread, NULL, borrowed, NULL), 0);
+}
+
+/* The thread went on where it was, with all that it had. */
+static void assert_put_back(void)
+{
+	void *result;
+
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	ck_assert_ptr_eq(result, boot);
+	ck_assert_uint_eq(boot->restore, HA_RESTORE_SELF);
+	ck_assert_int_eq(errno_after, 77);
+	ck_assert_ptr_ne(dlsym(RTLD_DEFAULT, "__libc_dlerror_result"), NULL);
+	ck_assert_msg(strstr(dlerror_after, "of-the-application") != NULL, "dlerror is \"%s\"",
+		      dlerror_after);
+}
+
+static void assert_message(enum ha_message_kind kind, enum ha_boot_status status)
+{
+	struct ha_message message;
+
+	ck_assert_int_eq(recv(sock, &message, sizeof(message), 0), sizeof(message));
+	ck_assert_uint_eq(message.magic, HA_MAGIC);
+	ck_assert_uint_eq(message.kind, kind);
+	ck_assert_uint_eq(message.status, status);
+	ck_assert_uint_eq(message.handle, boot->handle);
+}
+
+/* DONE, the socket closed, no fd of ours left, the lock free. */
+static void assert_done(enum ha_boot_status status)
+{
+	char byte;
+
+	assert_message(HA_MESSAGE_DONE, status);
+	ck_assert_int_eq(recv(sock, &byte, 1, 0), 0);
+	while (!__atomic_load_n(&boot->done, __ATOMIC_ACQUIRE))
+		usleep(100);
+	ck_assert_uint_eq(boot->status, status);
+	ck_assert_int_eq(fcntl(boot->close_fds[0], F_GETFD), -1);
+	ck_assert_int_eq(pthread_mutex_trylock(&lock), 0);
+	pthread_mutex_unlock(&lock);
+}
+
+static void window_close(enum ha_window window)
+{
+	struct ha_message go = {.magic = HA_MAGIC, .kind = HA_MESSAGE_GO};
+	uint32_t waiting = HA_WINDOW_WAITING;
+
+	ck_assert(__atomic_compare_exchange_n(&boot->window, &waiting, window, false,
+					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	ck_assert(send(sock, &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go) || errno == EPIPE);
+}
+
+/* ------------------------------------------------------------------------ */
+
+START_TEST(header_of_core_is_as_the_contract_says)
+{
+	const struct ha_core *core = (const struct ha_core *)payload_core;
+	const uint32_t offset[] = {core->alloc,	      core->free,    core->realloc_begin,
+				   core->realloc_end, core->xallocx, core->boot};
+
+	ck_assert_uint_eq(core->magic, HA_MAGIC);
+	ck_assert_uint_eq(core->abi, HA_ABI);
+	ck_assert_uint_eq(core->size, payload_core_size);
+	for (size_t i = 0; i < sizeof(offset) / sizeof(offset[0]); i++) {
+		ck_assert_uint_ge(offset[i], sizeof(*core));
+		ck_assert_uint_lt(offset[i], payload_core_size);
+	}
+}
+END_TEST
+
+START_TEST(loads_entry_and_holds_the_lock_until_go)
+{
+	const struct ha_entry *entry;
+
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	ck_assert_uint_eq(boot->status, HA_BOOT_LOCKED);
+	ck_assert_int_eq(pthread_mutex_trylock(&lock), EBUSY);
+	entry = (const struct ha_entry *)(((struct link_map *)boot->handle)->l_addr +
+					  HA_ENTRY_DATA);
+	ck_assert_uint_eq(entry->magic, HA_MAGIC);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	ck_assert_uint_eq(boot->window, HA_WINDOW_GO);
+	ck_assert_uint_eq(boot->lock_tries, 1);
+	ck_assert_uint_le(boot->begin_ns, boot->locked_ns);
+	ck_assert_uint_le(boot->locked_ns, boot->loaded_ns);
+	ck_assert_uint_le(boot->loaded_ns, boot->end_ns);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(lock_only_loads_nothing)
+{
+	boot->mode = HA_BOOT_LOCK_ONLY;
+	boot->fn_dlopen = 0;
+	boot->fn_dlerror = 0;
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	ck_assert_int_eq(pthread_mutex_trylock(&lock), EBUSY);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	ck_assert_uint_eq(boot->handle, 0);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(aborted_window_is_left_at_once)
+{
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	window_close(HA_WINDOW_ABORT);
+	assert_done(HA_BOOT_UNLOCKED);
+	ck_assert_uint_eq(boot->window, HA_WINDOW_ABORT);
+	assert_put_back();
+}
+END_TEST
+
+/* The word alone ends the window; the message only makes it quicker. */
+START_TEST(go_without_a_message_is_seen)
+{
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	__atomic_store_n(&boot->window, HA_WINDOW_GO, __ATOMIC_SEQ_CST);
+	assert_done(HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(busy_lock_is_tried_once_without_a_timeout)
+{
+	boot->lock_timeout_us = 0;
+	pthread_mutex_lock(&lock);
+	boot_begin();
+	assert_message(HA_MESSAGE_DONE, HA_BOOT_BUSY);
+	pthread_mutex_unlock(&lock);
+	assert_put_back();
+	ck_assert_uint_eq(boot->lock_tries, 1);
+	ck_assert_uint_eq(boot->locked_ns, 0);
+	ck_assert_uint_eq(boot->handle, 0);
+}
+END_TEST
+
+START_TEST(busy_lock_is_tried_until_the_timeout)
+{
+	boot->lock_timeout_us = 5000;
+	pthread_mutex_lock(&lock);
+	boot_begin();
+	assert_message(HA_MESSAGE_DONE, HA_BOOT_BUSY);
+	pthread_mutex_unlock(&lock);
+	assert_put_back();
+	ck_assert_uint_gt(boot->lock_tries, 1);
+	ck_assert_uint_ge(boot->end_ns - boot->begin_ns, 5000000);
+}
+END_TEST
+
+START_TEST(lock_that_gets_free_is_taken)
+{
+	boot->lock_timeout_us = 10000000;
+	pthread_mutex_lock(&lock);
+	boot_begin();
+	while (__atomic_load_n(&boot->lock_tries, __ATOMIC_RELAXED) < 3)
+		usleep(100);
+	pthread_mutex_unlock(&lock);
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(unknown_lock_is_left_out)
+{
+	boot->mode = HA_BOOT_LOCK_ONLY;
+	boot->lock = boot->fn_trylock = boot->fn_unlock = 0;
+	pthread_mutex_lock(&lock);
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	window_close(HA_WINDOW_GO);
+	assert_message(HA_MESSAGE_DONE, HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(failed_dlopen_is_explained)
+{
+	snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/999999");
+	boot_begin();
+	assert_done(HA_BOOT_FAILED);
+	ck_assert_msg(strstr(boot->message, "/proc/self/fd/999999: cannot open") != NULL,
+		      "message is \"%s\"", boot->message);
+	ck_assert_uint_eq(boot->handle, 0);
+	assert_put_back();
+}
+END_TEST
+
+static char *long_dlerror(void)
+{
+	static char text[1000];
+
+	memset(text, 'x', sizeof(text) - 1);
+	return text;
+}
+
+START_TEST(long_explanation_is_cut)
+{
+	snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/999999");
+	boot->fn_dlerror = address(long_dlerror);
+	boot_begin();
+	assert_done(HA_BOOT_FAILED);
+	ck_assert_uint_eq(strlen(boot->message), sizeof(boot->message) - 1);
+	ck_assert_uint_eq(boot->window, HA_WINDOW_WAITING);
+}
+END_TEST
+
+START_TEST(window_times_out)
+{
+	boot->window_timeout_us = 3000;
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	assert_done(HA_BOOT_UNLOCKED);
+	ck_assert_uint_eq(boot->window, HA_WINDOW_TIMED_OUT);
+	ck_assert_uint_ge(boot->end_ns - boot->loaded_ns, 3000000);
+	assert_put_back();
+}
+END_TEST
+
+/* The time-outs here are longer than the test's own. */
+START_TEST(dead_injector_ends_the_window_at_once)
+{
+	boot->window_timeout_us = 100000000;
+	if (_i)
+		close(sock);
+	boot_begin();
+	if (!_i) {
+		assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+		close(sock);
+	}
+	assert_put_back();
+	ck_assert_uint_eq(boot->window, HA_WINDOW_TIMED_OUT);
+	ck_assert_int_eq(pthread_mutex_trylock(&lock), 0);
+}
+END_TEST
+
+static void boot_go_through(void)
+{
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+}
+
+START_TEST(without_a_frame_the_thread_waits)
+{
+	boot->sigframe = 0;
+	boot_go_through();
+	usleep(20000);
+	ck_assert_uint_eq(boot->restore, HA_RESTORE_NOBODY);
+	ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+}
+END_TEST
+
+START_TEST(thread_that_was_taken_over_waits_and_outlives_the_injector)
+{
+	uint32_t nobody = HA_RESTORE_NOBODY;
+
+	boot->done_timeout_us = 10000000;
+	boot_go_through();
+	ck_assert(__atomic_compare_exchange_n(&boot->restore, &nobody, HA_RESTORE_INJECTOR, false,
+					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	usleep(100000);
+	ck_assert_uint_eq(boot->restore, HA_RESTORE_INJECTOR);
+	ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+	assert_put_back();
+}
+END_TEST
+
+Suite *boot_suite(void)
+{
+	Suite *suite = suite_create("boot");
+	TCase *tcase = tcase_create("boot");
+
+	tcase_add_checked_fixture(tcase, boot_setup, NULL);
+	tcase_set_timeout(tcase, 20);
+	tcase_add_test(tcase, header_of_core_is_as_the_contract_says);
+	tcase_add_test(tcase, loads_entry_and_holds_the_lock_until_go);
+	tcase_add_test(tcase, lock_only_loads_nothing);
+	tcase_add_test(tcase, aborted_window_is_left_at_once);
+	tcase_add_test(tcase, go_without_a_message_is_seen);
+	tcase_add_test(tcase, busy_lock_is_tried_once_without_a_timeout);
+	tcase_add_test(tcase, busy_lock_is_tried_until_the_timeout);
+	tcase_add_test(tcase, lock_that_gets_free_is_taken);
+	tcase_add_test(tcase, unknown_lock_is_left_out);
+	tcase_add_test(tcase, failed_dlopen_is_explained);
+	tcase_add_test(tcase, long_explanation_is_cut);
+	tcase_add_test(tcase, window_times_out);
+	tcase_add_loop_test(tcase, dead_injector_ends_the_window_at_once, 0, 2);
+	tcase_add_test(tcase, without_a_frame_the_thread_waits);
+	tcase_add_test(tcase, thread_that_was_taken_over_waits_and_outlives_the_injector);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
