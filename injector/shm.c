@@ -17,10 +17,13 @@
 /* First segment of the live table: 64 Ki buckets, half a million cells, 8 MiB. */
 #define FIRST_SEGMENT_BUCKETS 65536ull
 
-/* A segment is added when more than 1/2 of all cells are taken: the first
- * overflow of two-choice buckets of 8 comes at 3/4 of the load. */
-#define FILL_LIMIT_NUMERATOR   1
-#define FILL_LIMIT_DENOMINATOR 2
+/*
+ * A segment is added when half of the newest one's cells are taken: the first
+ * overflow of two-choice buckets of 8 comes at 3/4 of the load. How full it is
+ * is estimated from so many buckets, evenly spread.
+ */
+#define FILL_LIMIT_PERCENT 50
+#define FILL_SAMPLE	   256ull
 
 /* Sites whose sums are touched ahead in every stripe, and bytes of arena. */
 #define SITES_AHEAD	      512ull
@@ -154,13 +157,21 @@ static struct error *segment_add(struct shm *shm)
 	return NULL;
 }
 
-static uint64_t live_cells(const struct shm *shm)
+/* Taken cells of the newest segment, in percent; buckets are hashed, so any few will do. */
+static unsigned int segment_fill_percent(const struct shm *shm)
 {
-	uint64_t cells = 0, i;
+	const struct ha_segment *last = &shm->segment[shm->segments - 1];
+	const struct ha_bucket *bucket =
+		(const struct ha_bucket *)((const uint8_t *)shm->header + last->offset);
+	uint64_t step = last->buckets / FILL_SAMPLE;
+	unsigned int taken = 0;
+	uint64_t i, k;
 
-	for (i = 0; i < shm->segments; i++)
-		cells += shm->segment[i].buckets * HA_CELLS;
-	return cells;
+	for (i = 0; i < FILL_SAMPLE; i++) {
+		for (k = 0; k < HA_CELLS; k++)
+			taken += !!__atomic_load_n(&bucket[i * step].key[k], __ATOMIC_RELAXED);
+	}
+	return (unsigned int)(taken * 100 / (FILL_SAMPLE * HA_CELLS));
 }
 
 /* Touch the sums of sites below @sites in each stripe, and the arena below @arena. */
@@ -386,7 +397,7 @@ struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 	return NULL;
 }
 
-struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms, uint64_t live_blocks)
+struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 {
 	struct ha_shm *header = shm->header;
 	uint64_t sites = __atomic_load_n(&header->site_next, __ATOMIC_RELAXED);
@@ -400,7 +411,7 @@ struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms, uint64_t live_block
 	    arena + ARENA_AHEAD / 2 > shm->arena_touched)
 		err = sites_touch(shm, sites + sites / 2 + SITES_AHEAD,
 				  arena + arena / 2 + ARENA_AHEAD);
-	if (!err && live_blocks * FILL_LIMIT_DENOMINATOR > live_cells(shm) * FILL_LIMIT_NUMERATOR)
+	if (!err && segment_fill_percent(shm) >= FILL_LIMIT_PERCENT)
 		err = segment_add(shm);
 	return err;
 }

@@ -87,10 +87,9 @@ MUST_CHECK struct error *shm_publish_stacks(struct shm *shm, const struct ha_sta
 
 /*
  * To be called each few milliseconds: advance the clock to @elapsed_ms since
- * the start, and keep the tables ahead of need: @live_blocks is an estimate of
- * how many blocks are live now. ERROR_OS when pages cannot be had; recording
- * goes on with what there is.
+ * the start, and keep the tables ahead of need. ERROR_OS when pages cannot be
+ * had; recording goes on with what there is.
  */
-MUST_CHECK struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms, uint64_t live_blocks);
+MUST_CHECK struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms);
 
 #endif

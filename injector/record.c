@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/record.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "injector/exitstatus.h"
+#include "injector/live.h"
+#include "injector/session.h"
+#include "resolver/cleanup.h"
+#include "resolver/text.h"
+
+#define NS_PER_MS 1000000ull
+#define NS_PER_S  1000000000ull
+
+/* The payload's clock ticks at this rate (HA_TICK_MS). */
+#define TICK_MS 10
+
+struct record {
+	struct session *session;
+	const struct record_output *output;
+	bool quiet;
+	int signals;
+	uint64_t next_line_ns;
+	uint64_t last_count; /* allocations at the last line */
+	uint64_t last_ns;
+	enum profile_end end;
+	int32_t end_status;
+	bool ended;
+	bool warned;
+};
+
+static PRINTF(2, 3) void say(const struct record *record, const char *format, ...)
+{
+	char line[512];
+	va_list args;
+
+	if (record->quiet)
+		return;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	record->output->say(line);
+}
+
+static struct error *signals_open(int *fd_ret)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return error_os(errno, "cannot block signals");
+	*fd_ret = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return *fd_ret < 0 ? error_os(errno, "cannot wait for signals") : NULL;
+}
+
+static bool signal_came(struct record *record)
+{
+	struct signalfd_siginfo info;
+
+	return read(record->signals, &info, sizeof(info)) == sizeof(info);
+}
+
+static void banner(const struct record *record)
+{
+	const struct session *session = record->session;
+	const struct profile *profile = session->profile;
+	uint64_t attach_us = 0;
+	size_t i, refused = 0;
+	CLEANUP(freep) char *comm = text_printable(session->preflight.comm);
+
+	for (i = 0; i < profile->pause_count; i++) {
+		if (profile->pause[i].kind == PROFILE_PAUSE_ATTACH)
+			attach_us = profile->pause[i].stopped_us;
+		refused += profile->pause[i].kind == PROFILE_PAUSE_RETRY;
+	}
+	say(record,
+	    "attached to %d (%s, %u threads, %s): one thread stopped for %.2f ms, %llu slots "
+	    "hooked",
+	    session->preflight.pid, comm ? comm : "?", session->preflight.threads,
+	    session->preflight.allocator ? session->preflight.allocator : "unknown allocator",
+	    (double)attach_us / 1000, (unsigned long long)profile->coverage.slots);
+	if (refused)
+		say(record, "%zu times a thread was stopped and handed back at once", refused);
+	say(record, "recording every allocation; Ctrl-C stops and reports, the target runs on");
+}
+
+static void line_show(struct record *record, uint64_t now_ns)
+{
+	struct session *session = record->session;
+	const struct ha_sums *total = &session->reader->total;
+	uint64_t passed_ns = now_ns - record->last_ns;
+	const struct profile *profile = session->profile;
+	char text[128];
+	struct live_line line = {
+		.elapsed_ns = now_ns,
+		.inuse_bytes = reader_inuse_bytes(total),
+		.inuse_count = reader_inuse_count(total),
+		.sites = profile->site_count,
+	};
+
+	if (passed_ns)
+		line.allocated_per_s =
+			(uint64_t)((double)(total->alloc_count - record->last_count) * 1e9 /
+				   (double)passed_ns);
+	if (profile->snapshot_count)
+		line.rss_bytes = profile->snapshot[profile->snapshot_count - 1].rss_bytes;
+	record->last_count = total->alloc_count;
+	record->last_ns = now_ns;
+	live_format(&line, text, sizeof(text));
+	say(record, "%s", text);
+}
+
+static void target_ended(struct record *record, struct error *cause)
+{
+	const struct target *target = record->session->target;
+	enum exitstatus how;
+
+	record->ended = true;
+	if (target_is_alive(target)) {
+		record->end = PROFILE_END_EXEC;
+		record->end_status = 0;
+	} else {
+		how = exitstatus_read(target_pidfd(target), target_pid(target),
+				      &record->end_status);
+		record->end = how == EXITSTATUS_KILLED ? PROFILE_END_KILLED : PROFILE_END_EXITED;
+	}
+	error_free(cause);
+}
+
+/* Not fatal: said once, recording goes on. */
+static void trouble(struct record *record, struct error *err)
+{
+	if (!record->warned)
+		record->output->warn(error_message(err));
+	record->warned = true;
+	error_free(err);
+}
+
+static void step(struct record *record)
+{
+	struct session *session = record->session;
+	uint64_t now_ns = session_elapsed_ns(session);
+	struct error *err = session_tick(session);
+
+	if (error_is(err, ERROR_GONE)) {
+		target_ended(record, err);
+		return;
+	}
+	if (err)
+		trouble(record, err);
+	if (now_ns < record->next_line_ns)
+		return;
+	record->next_line_ns += NS_PER_S;
+	err = session_snapshot(session);
+	if (err)
+		trouble(record, err);
+	line_show(record, now_ns);
+}
+
+static void loop(struct record *record, uint64_t duration_ms)
+{
+	struct pollfd fds[2] = {
+		{.fd = record->signals, .events = POLLIN},
+		{.fd = target_pidfd(record->session->target), .events = POLLIN},
+	};
+	char header[128];
+
+	live_header(header, sizeof(header));
+	say(record, "%s", header);
+	record->next_line_ns = NS_PER_S;
+	while (!record->ended) {
+		poll(fds, 2, TICK_MS);
+		if (signal_came(record)) {
+			record->end = PROFILE_END_INTERRUPTED;
+			return;
+		}
+		if (duration_ms && session_elapsed_ns(record->session) >= duration_ms * NS_PER_MS) {
+			record->end = PROFILE_END_TIME;
+			return;
+		}
+		step(record);
+	}
+}
+
+static struct error *run(struct record *record, const struct options *options)
+{
+	struct session *session = record->session;
+	struct error *err = session_attach(session);
+
+	if (err)
+		return err;
+	if (!session->profile->coverage.slots)
+		return error_create(ERROR_UNSUPPORTED, "nothing could be hooked in process %d",
+				    options->pid);
+	banner(record);
+	loop(record, options->duration_ms);
+	if (!record->ended) {
+		err = session_stop(session);
+		if (err)
+			trouble(record, err);
+	}
+	return session_finish(session, record->end, record->end_status);
+}
+
+struct error *record_run(const struct options *options, const struct record_output *output,
+			 struct profile **ret)
+{
+	struct record record = {.output = output, .quiet = options->quiet, .signals = -1};
+	struct error *err;
+
+	err = signals_open(&record.signals);
+	if (!err)
+		err = session_create(options, &record.session);
+	if (!err)
+		err = run(&record, options);
+	if (!err)
+		*ret = take(record.session->profile);
+	session_free(record.session);
+	closep(&record.signals);
+	return err;
+}

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "injector/image.h"
+#include "injector/worker.h"
+#include "resolver/cleanup.h"
+#include "resolver/maps.h"
+
+/* A target that loads libraries all the time gets so many plans made anew. */
+#define PLANS_MAX 5
+
+/* A worker's own limits add up to less; then something is wrong with it. */
+#define WORKER_TIMEOUT_MS 30000
+
+/* Memory searched for copies of the functions' addresses. */
+#define SAVED_POINTERS_LIMIT (64ull << 20)
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+uint64_t session_elapsed_ns(const struct session *session)
+{
+	return session->start_ns ? now_ns() - session->start_ns : 0;
+}
+
+static void session_freep(struct session **session)
+{
+	session_free(*session);
+}
+
+struct error *session_create(const struct options *options, struct session **ret)
+{
+	CLEANUP(session_freep) struct session *session = calloc(1, sizeof(*session));
+	const struct shm_options shm = {.interval = 1};
+	struct preflight_options preflight = {
+		.virtual_size = shm_size(&shm),
+		.resident_size = 64ull << 20,
+	};
+	struct error *err;
+
+	if (!session)
+		return error_memory();
+	session->options = options;
+	err = preflight_process(options->pid, &preflight, &session->preflight);
+	if (!err)
+		err = target_open(options->pid, &session->target);
+	if (err)
+		return err;
+	session->memory = memory_reader_of(session->target);
+	session->writer = memory_writer_of(session->target);
+	err = journal_create(&session->journal);
+	if (!err)
+		err = job_result_create(&session->result);
+	if (!err)
+		err = profile_create(&session->profile);
+	if (!err)
+		err = symbolizer_create(NULL, &session->symbolizer);
+	if (err)
+		return err;
+	*ret = take(session);
+	return NULL;
+}
+
+void session_free(struct session *session)
+{
+	if (!session)
+		return;
+	if (session->attached)
+		error_free(session_stop(session));
+	fill_deinit(&session->fill);
+	reader_free(session->reader);
+	shm_free(session->shm);
+	slots_deinit(&session->slots);
+	code_deinit(&session->code);
+	instances_deinit(&session->instances);
+	modules_deinit(&session->modules);
+	maps_deinit(&session->maps);
+	symbolizer_free(session->symbolizer);
+	profile_free(session->profile);
+	job_result_free(session->result);
+	journal_free(session->journal);
+	target_free(session->target);
+	preflight_deinit(&session->preflight);
+	free(session);
+}
+
+/* ------------------------------------------------------------------------
+ * The plan: everything that is known and decided before the target is touched
+ */
+
+static void plan_drop(struct session *session)
+{
+	slots_deinit(&session->slots);
+	session->slots = (struct slots){0};
+	maps_deinit(&session->maps);
+	session->maps = (struct maps){0};
+}
+
+/* Entry counts the attaches to its process. */
+static struct error *session_number(struct session *session)
+{
+	const struct module *entry = modules_entry(&session->modules);
+	uint32_t before = 0;
+	struct error *err = NULL;
+
+	if (entry) {
+		err = memory_read(&session->memory,
+				  entry->low + HA_ENTRY_DATA + offsetof(struct ha_entry, session),
+				  &before, sizeof(before));
+		session->journal->entry.address = entry->low;
+		session->journal->entry.size = HA_ENTRY_SIZE;
+		session->journal->entry.state = JOURNAL_THERE;
+		/* Slots of the program may lead to it, and only its loader may unmap it. */
+		session->journal->entry_by_loader = 1;
+	}
+	session->number = before + 1;
+	return err;
+}
+
+static struct error *plan_make(struct session *session)
+{
+	struct error *err;
+
+	plan_drop(session);
+	err = maps_read(target_pid(session->target), &session->maps);
+	if (!err && !session->modules.module)
+		err = modules_read(session->target, &session->maps, &session->modules);
+	else if (!err)
+		err = modules_update(session->target, &session->maps, &session->modules, NULL,
+				     NULL);
+	if (!err)
+		err = preflight_image(&session->memory, &session->modules, &session->preflight);
+	if (!err)
+		err = loaderinfo_read(&session->memory, &session->maps, target_pid(session->target),
+				      0, &session->modules, &session->loader_info);
+	if (!err)
+		err = code_update(&session->code, &session->memory, &session->modules);
+	if (!err)
+		err = slots_plan(&session->memory, &session->maps, &session->modules,
+				 &session->slots);
+	if (!err)
+		err = preflight_allocator(&session->modules, &session->slots, &session->preflight);
+	return err ? err : session_number(session);
+}
+
+/* Where the main thread's stack is; it may still grow down to what lies below. */
+static void main_stack_find(const struct maps *maps, struct ha_shm *header)
+{
+	size_t i;
+
+	for (i = 0; i < maps->count; i++) {
+		if (strcmp(maps->map[i].path, "[stack]"))
+			continue;
+		header->main_stack_high = maps->map[i].end;
+		header->main_stack_low = i ? maps->map[i - 1].end : HA_PAGE;
+	}
+}
+
+/*
+ * Without the C library's word on it every private writable mapping may be a
+ * stack; the payload clips a region at the thread's control block.
+ */
+static struct error *stacks_publish(struct session *session)
+{
+	const struct maps *maps = &session->maps;
+	CLEANUP(freep) struct ha_stack *stacks = NULL;
+	uint64_t count = 0;
+	size_t i;
+
+	if (session->loader_info.tcb_stack_offset)
+		return NULL;
+	stacks = calloc(maps->count + 1, sizeof(*stacks));
+	if (!stacks)
+		return error_memory();
+	for (i = 0; i < maps->count; i++) {
+		const struct map *map = &maps->map[i];
+
+		if (!map->read || !map->write || map->shared || map->inode)
+			continue;
+		stacks[count].low = map->start;
+		stacks[count++].high = map->end;
+	}
+	return shm_publish_stacks(session->shm, stacks, count);
+}
+
+static struct error *shm_fill(struct session *session)
+{
+	struct ha_shm *header = session->shm->header;
+	struct error *err;
+
+	header->session = session->number;
+	header->main_fs = session->loader_info.main_fs;
+	header->tcb_stack_offset = session->loader_info.tcb_stack_offset;
+	header->load_adds = session->loader_info.load_adds;
+	main_stack_find(&session->maps, header);
+	err = session_instances_update(session, false);
+	if (!err)
+		err = code_publish(&session->code, session->shm, &session->modules,
+				   session->generation);
+	return err ? err : stacks_publish(session);
+}
+
+/* ------------------------------------------------------------------------
+ * Module instances
+ */
+
+static struct error *instance_names(struct session *session, const struct module *module,
+				    struct instance *instance)
+{
+	char root[32], build_id[2 * MODULE_BUILD_ID + 1] = "";
+	struct profile_module described = {
+		.path = module->path[0] ? module->path : module->name,
+		.low = instance->low,
+		.high = instance->high,
+		.file_offset = 0,
+		.bias = module->bias,
+		.executable = module->is_executable,
+	};
+	struct symbolizer_module file = {
+		.path = described.path,
+		.fd = module->fd,
+		.root = root,
+		.build_id = module->build_id,
+		.build_id_size = module->build_id_size,
+	};
+	const struct map *map = maps_find(&session->maps, instance->low);
+	struct error *err;
+	size_t i;
+
+	for (i = 0; i < module->build_id_size; i++)
+		snprintf(build_id + 2 * i, 3, "%02x", module->build_id[i]);
+	described.build_id = build_id[0] ? build_id : NULL;
+	if (map)
+		described.file_offset = map->offset;
+	snprintf(root, sizeof(root), "/proc/%d/root", target_pid(session->target));
+	err = profile_add_module(session->profile, &described, &instance->profile_module);
+	return err ? err : symbolizer_add(session->symbolizer, &file, &instance->symbolizer_module);
+}
+
+static struct error *instance_add(struct session *session, const struct module *module,
+				  const struct module_range *range)
+{
+	struct instance instance = {
+		.low = range->start,
+		.high = range->end,
+		.bias = module->bias,
+		.generation_first = session->generation,
+	};
+	struct error *err;
+
+	if (instances_find_loaded(&session->instances, instance.low, instance.high, instance.bias))
+		return NULL;
+	err = instance_names(session, module, &instance);
+	return err ? err : instances_add(&session->instances, &instance);
+}
+
+static bool instance_is_loaded(const struct session *session, const struct instance *instance)
+{
+	const struct module *module = modules_find_code(&session->modules, instance->low);
+
+	return module && module->bias == instance->bias;
+}
+
+struct error *session_instances_update(struct session *session, bool removed)
+{
+	struct error *err;
+	size_t i, k;
+
+	for (i = 0; i < session->instances.count && removed; i++) {
+		struct instance *instance = &session->instances.instance[i];
+
+		if (instance->generation_last == INSTANCE_LOADED &&
+		    !instance_is_loaded(session, instance))
+			instance->generation_last = session->generation;
+	}
+	if (!session->generation || removed)
+		session->generation++;
+	for (i = 0; i < session->modules.count; i++) {
+		const struct module *module = session->modules.module[i];
+
+		for (k = 0; k < module->exec_count; k++) {
+			err = instance_add(session, module, &module->exec[k]);
+			if (err)
+				return err;
+		}
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------
+ * The attach
+ */
+
+struct error *session_job(struct session *session, struct job *ret)
+{
+	memset(session->result, 0, sizeof(*session->result));
+	memset(ret, 0, sizeof(*ret));
+	ret->target = session->target;
+	ret->journal = session->journal;
+	ret->shm = session->shm;
+	ret->modules = &session->modules;
+	ret->code = &session->code;
+	ret->slots = &session->slots;
+	ret->loader_info = &session->loader_info;
+	ret->reader = session->memory;
+	ret->writer = session->writer;
+	ret->session = session->number;
+	ret->result = session->result;
+	inject_init(&ret->inject);
+	ret->inject.target = session->target;
+	ret->inject.journal = session->journal;
+	ret->inject.shm = session->shm;
+	ret->inject.loader = &session->loader_info;
+	return image_core_header(&ret->inject.core_header);
+}
+
+void session_note_pauses(struct session *session, enum profile_pause_kind kind)
+{
+	size_t i;
+
+	for (i = 0; i < session->result->pause_count; i++) {
+		const struct job_pause *pause = &session->result->pause[i];
+		const struct profile_pause noted = {
+			.kind = pause->refused ? PROFILE_PAUSE_RETRY : kind,
+			.stopped_us = pause->stopped_us,
+			.dlopen_us = pause->dlopen_us,
+		};
+
+		error_free(profile_add_pause(session->profile, &noted));
+	}
+}
+
+static struct error *attach_work(void *context)
+{
+	return job_attach(context);
+}
+
+static struct error *attach_with(struct session *session, const struct loader *loader)
+{
+	struct job job;
+	struct error *err = session_job(session, &job);
+
+	if (!err)
+		err = image_core(&job.inject.core_fd);
+	if (!err) {
+		job.loader = loader;
+		session->attached = true;
+		err = worker_run(attach_work, &job, WORKER_TIMEOUT_MS);
+	}
+	inject_deinit(&job.inject);
+	session_note_pauses(session, PROFILE_PAUSE_ATTACH);
+	if (session->journal->entry.state == JOURNAL_THERE) {
+		slots_place(&session->slots, session->journal->entry.address);
+		job_observe(&session->memory, &session->slots);
+	}
+	if (!err)
+		session->loader = loader;
+	return err;
+}
+
+/* With the loader that was asked for, or dlopen and then map. */
+static struct error *attach_any(struct session *session)
+{
+	enum options_loader wish = session->options->loader;
+	struct job probe = {.loader_info = &session->loader_info};
+	const char *unusable = loader_dlopen.unusable(&probe);
+	struct error *err;
+
+	if (wish == OPTIONS_LOADER_MAP)
+		return attach_with(session, &loader_map);
+	if (unusable && wish == OPTIONS_LOADER_DLOPEN)
+		return error_hint(error_create(ERROR_UNSUPPORTED,
+					       "the dlopen loader cannot be used: %s", unusable),
+				  "leave --loader out, or use --loader map");
+	if (unusable)
+		return attach_with(session, &loader_map);
+	err = attach_with(session, &loader_dlopen);
+	if (!err || wish == OPTIONS_LOADER_DLOPEN || session->result->modules_changed)
+		return err;
+	if (!session->result->unsafe && !error_is(err, ERROR_UNSUPPORTED))
+		return err;
+	error_free(err);
+	return attach_with(session, &loader_map);
+}
+
+static struct error *readers_make(struct session *session)
+{
+	struct shm_options options = {.interval = 1, .session = session->number};
+	struct error *err = shm_create(&options, &session->shm);
+
+	if (!err)
+		err = shm_hold(session->shm);
+	if (!err)
+		err = reader_create(session->shm, &session->reader);
+	if (!err)
+		err = fill_init(&session->fill, session->profile, session->reader,
+				session->symbolizer, &session->instances);
+	return err;
+}
+
+static struct error *profile_describe(struct session *session)
+{
+	struct profile *profile = session->profile;
+	const struct preflight *preflight = &session->preflight;
+	struct profile_coverage *coverage = &profile->coverage;
+	struct error *err;
+
+	profile->target.pid = preflight->pid;
+	profile->target.uid = preflight->uid;
+	profile->interval = 1;
+	err = profile_string(profile, preflight->comm, &profile->target.comm);
+	if (!err)
+		err = profile_string(profile, preflight->exe, &profile->target.exe);
+	if (!err)
+		err = profile_string(profile, preflight->cmdline, &profile->target.cmdline);
+	if (!err)
+		err = profile_string(profile, session->loader->name, &profile->loader);
+	if (!err)
+		err = profile_string(profile, preflight->allocator, &profile->allocator);
+	coverage->modules = session->modules.count;
+	return err;
+}
+
+/* Objects that define malloc and call it directly: their own calls are not seen. */
+static struct error *direct_describe(struct session *session)
+{
+	struct error *err;
+	size_t i;
+
+	for (i = 0; i < session->slots.direct_count; i++) {
+		const struct module *module =
+			modules_find_id(&session->modules, session->slots.direct[i]);
+
+		if (!module || module->is_libc || module->is_loader)
+			continue;
+		err = profile_add_skipped(session->profile, module->path,
+					  "calls inside it go directly to its own allocator");
+		if (!err && module->is_executable)
+			err = profile_string(session->profile, module->path,
+					     &session->profile->coverage.direct_allocator);
+		if (err)
+			return err;
+	}
+	return NULL;
+}
+
+/* One line for each module and reason, not for each slot. */
+static struct error *skips_describe(struct session *session)
+{
+	const struct slots *slots = &session->slots;
+	struct error *err;
+	size_t i, k;
+
+	for (i = 0; i < slots->skip_count; i++) {
+		const struct slot_skip *skip = &slots->skip[i];
+		const struct module *module = modules_find_id(&session->modules, skip->module);
+		bool first = true;
+
+		if (skip->reason <= SLOT_SKIP_THROUGH_PLT || !module)
+			continue;
+		for (k = 0; k < i && first; k++)
+			first = slots->skip[k].module != skip->module ||
+				slots->skip[k].reason != skip->reason;
+		if (!first)
+			continue;
+		err = profile_add_skipped(session->profile,
+					  module->path[0] ? module->path : module->name,
+					  slot_skip_text(skip->reason));
+		if (err)
+			return err;
+	}
+	return direct_describe(session);
+}
+
+static struct error *coverage_describe(struct session *session)
+{
+	struct profile_coverage *coverage = &session->profile->coverage;
+	struct error *err;
+	size_t saved = 0, i;
+	bool truncated;
+
+	for (i = 0; i < session->slots.count; i++)
+		coverage->slots += session->slots.slot[i].state == SLOT_WRITTEN;
+	err = slots_saved_pointers(&session->memory, &session->maps, &session->slots,
+				   SAVED_POINTERS_LIMIT, &saved, &truncated);
+	coverage->saved_pointers = saved;
+	return err ? err : skips_describe(session);
+}
+
+static void memory_describe(struct session *session, struct profile_memory *memory)
+{
+	struct procmem now;
+	struct error *err = procmem_read(session->target, &now);
+
+	if (err) {
+		error_free(err);
+		return;
+	}
+	memory->rss_bytes = now.rss_bytes;
+	memory->anon_bytes = now.anon_bytes;
+	memory->file_bytes = now.file_bytes;
+	memory->shmem_bytes = now.shmem_bytes;
+}
+
+struct error *session_attach(struct session *session)
+{
+	struct error *err;
+	unsigned int plans;
+
+	for (plans = 0; plans < PLANS_MAX; plans++) {
+		err = plan_make(session);
+		if (error_is(err, ERROR_BUSY) && plans + 1 < PLANS_MAX) {
+			error_free(err);
+			continue;
+		}
+		if (!err && !session->shm)
+			err = readers_make(session);
+		if (!err)
+			err = shm_fill(session);
+		if (err)
+			return err;
+		if (!plans)
+			memory_describe(session, &session->profile->memory_start);
+		err = attach_any(session);
+		if (!err || !session->result->modules_changed)
+			break;
+		if (plans + 1 < PLANS_MAX)
+			error_free(err);
+	}
+	if (err)
+		return err;
+	session->start_ns = now_ns();
+	{
+		struct timespec wall;
+
+		clock_gettime(CLOCK_REALTIME, &wall);
+		session->profile->start_unix_ns = wall.tv_sec * 1000000000ll + wall.tv_nsec;
+	}
+	err = profile_describe(session);
+	if (!err)
+		err = coverage_describe(session);
+	return err ? err : session_snapshot(session);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * One profiling session: the order of its steps, and their undoing.
+ *
+ *	session_create    nothing is touched: may we, and what is it?
+ *	session_attach    hooks are in, or the target is as it was
+ *	session_tick      each few milliseconds: clock, tables, new modules
+ *	session_snapshot  sums now
+ *	session_stop      hooks are out, everything is unmapped that can be
+ *	session_finish    last snapshot, names: the profile is complete
+ *
+ * For the program's main thread, whose death tells the payload to stop.
+ */
+#ifndef INJECTOR_SESSION_H
+#define INJECTOR_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "injector/code.h"
+#include "injector/fill.h"
+#include "injector/instances.h"
+#include "injector/job.h"
+#include "injector/journal.h"
+#include "injector/loaderinfo.h"
+#include "injector/options.h"
+#include "injector/preflight.h"
+#include "injector/procmem.h"
+#include "injector/reader.h"
+#include "injector/shm.h"
+#include "injector/slots.h"
+#include "resolver/error.h"
+#include "resolver/maps.h"
+#include "resolver/profile.h"
+#include "resolver/symbolizer.h"
+
+struct session {
+	const struct options *options;
+	struct preflight preflight;
+	struct target *target;
+	struct memory_reader memory;
+	struct memory_writer writer;
+	struct maps maps;
+	struct modules modules;
+	struct loader_info loader_info;
+	struct code code;
+	struct slots slots;
+	struct shm *shm;
+	struct journal *journal;
+	struct job_result *result;
+	const struct loader *loader; /* the one that attached */
+
+	struct instances instances;
+	uint32_t generation;
+	uint32_t number; /* of this attach to the target, from 1 */
+	struct reader *reader;
+	struct symbolizer *symbolizer;
+	struct profile *profile;
+	struct fill fill;
+
+	uint64_t start_ns; /* CLOCK_MONOTONIC, when recording began */
+	uint64_t verified; /* checks of the slots done after the attach */
+	uint64_t modules_checked_ns;
+	bool attached; /* hooks may be in the target */
+	uint64_t rebound_slots;
+};
+
+/* Preflight. @options must outlive the session. */
+MUST_CHECK struct error *session_create(const struct options *options, struct session **ret);
+/* An attached session is stopped first. NULL is fine. */
+void session_free(struct session *session);
+
+MUST_CHECK struct error *session_attach(struct session *session);
+
+/*
+ * ERROR_GONE when the target ended or became another program: call
+ * session_finish() then, what was recorded is whole. Other errors are not
+ * fatal: recording goes on.
+ */
+MUST_CHECK struct error *session_tick(struct session *session);
+
+/* Scan the shared memory and add a snapshot of now to the profile. */
+MUST_CHECK struct error *session_snapshot(struct session *session);
+
+/*
+ * Undo everything. Goes on after a failing step; what could not be undone is
+ * in the profile's coverage and in the error.
+ */
+MUST_CHECK struct error *session_stop(struct session *session);
+
+/* After the stop, or when the target is gone. */
+MUST_CHECK struct error *session_finish(struct session *session, enum profile_end end,
+					int32_t end_status);
+
+/* Nanoseconds since recording began. */
+uint64_t session_elapsed_ns(const struct session *session);
+
+/* For session_*.c: add what a job measured to the profile. */
+void session_note_pauses(struct session *session, enum profile_pause_kind kind);
+/* For session_*.c: a job for a worker; to be ended by inject_deinit(&job->inject). */
+MUST_CHECK struct error *session_job(struct session *session, struct job *ret);
+/* For session_*.c: read mappings and modules again; the counts may be NULL. */
+MUST_CHECK struct error *session_modules_update(struct session *session, size_t *added_ret,
+						size_t *removed_ret);
+/* For session_*.c: new module instances, and those that are gone. */
+MUST_CHECK struct error *session_instances_update(struct session *session, bool removed);
+
+#endif

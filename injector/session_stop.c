@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The end of a session: hooks off, slots back, core and tables out of the
+ * target; and the profile made complete.
+ */
+#include "injector/session.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "injector/worker.h"
+
+/* How long threads get to leave core. They are in it for less than a microsecond. */
+#define QUIESCE_TIMEOUT_MS 1000
+#define WORKER_TIMEOUT_MS  30000
+
+static struct error *state_off(struct session *session)
+{
+	const uint32_t off = HA_STATE_OFF;
+	struct error *err;
+
+	if (session->journal->entry.state != JOURNAL_THERE)
+		return NULL;
+	err = session->writer.write(session->writer.ctx,
+				    session->journal->entry.address + HA_ENTRY_DATA +
+					    offsetof(struct ha_entry, state),
+				    &off, sizeof(off));
+	if (!err)
+		session->journal->state_on = 0;
+	return err;
+}
+
+/*
+ * Wait until each line's depth was seen at 0 once. The barrier makes every
+ * thread of the target either see state OFF or have its depth visible to us.
+ */
+static struct error *quiesce_wait(struct session *session, bool *ret)
+{
+	struct timespec pause = {.tv_nsec = 1000000};
+	struct ha_line lines[HA_SHARED_LINES + HA_LINES];
+	bool seen[HA_SHARED_LINES + HA_LINES] = {0};
+	unsigned int waited_ms;
+	struct error *err;
+	size_t i, left;
+
+	*ret = false;
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+		return error_os(errno, "cannot order memory with the target's threads");
+	for (waited_ms = 0; waited_ms < QUIESCE_TIMEOUT_MS; waited_ms++) {
+		err = memory_read(&session->memory,
+				  session->journal->entry.address + HA_ENTRY_DATA +
+					  offsetof(struct ha_entry, shared),
+				  lines, sizeof(lines));
+		if (err)
+			return err;
+		for (i = 0, left = 0; i < HA_SHARED_LINES + HA_LINES; i++) {
+			seen[i] |= !lines[i].depth;
+			left += !seen[i];
+		}
+		if (!left) {
+			*ret = true;
+			return NULL;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return NULL;
+}
+
+static struct error *restore_work(void *context)
+{
+	return job_restore(context);
+}
+
+static struct error *remove_work(void *context)
+{
+	return job_remove(context);
+}
+
+static struct error *job_in_worker(struct session *session, worker_function *work,
+				   enum profile_pause_kind kind)
+{
+	struct job job;
+	struct error *err = session_job(session, &job);
+
+	if (!err)
+		err = worker_run(work, &job, WORKER_TIMEOUT_MS);
+	inject_deinit(&job.inject);
+	session_note_pauses(session, kind);
+	return err;
+}
+
+static size_t slots_left(const struct session *session)
+{
+	size_t left = 0, i;
+
+	for (i = 0; i < session->slots.count; i++)
+		left += session->slots.slot[i].state == SLOT_WRITTEN;
+	return left;
+}
+
+/*
+ * The loader's lock could not be had: slots of modules that are never unloaded
+ * are put back without it. Those of others keep leading to entry, which
+ * passes everything on.
+ */
+static void permanent_restore(struct session *session)
+{
+	struct slots_result result = {0};
+	size_t i;
+
+	for (i = 0; i < session->slots.count; i++) {
+		struct slot *slot = &session->slots.slot[i];
+		const struct module *module = modules_find_id(&session->modules, slot->module);
+
+		if (slot->state == SLOT_WRITTEN &&
+		    !(module && (module->is_executable || module->is_libc || module->is_loader)))
+			slot->state = SLOT_LOST;
+	}
+	error_free(slots_restore(&session->memory, &session->writer, &session->modules,
+				 &session->slots, &result));
+}
+
+static struct error *slots_put_back(struct session *session)
+{
+	struct error *err = NULL;
+
+	job_observe(&session->memory, &session->slots);
+	if (!slots_left(session))
+		return NULL;
+	err = maps_read(target_pid(session->target), &session->maps);
+	if (!err)
+		err = modules_update(session->target, &session->maps, &session->modules, NULL,
+				     NULL);
+	if (!err)
+		err = job_in_worker(session, restore_work, PROFILE_PAUSE_STOP);
+	job_observe(&session->memory, &session->slots);
+	if (error_is(err, ERROR_BUSY) && slots_left(session)) {
+		permanent_restore(session);
+		job_observe(&session->memory, &session->slots);
+	}
+	session->profile->coverage.not_restored_slots = slots_left(session);
+	return err;
+}
+
+static bool objects_left(const struct session *session)
+{
+	const struct journal *journal = session->journal;
+
+	return journal->shm.state || journal->core.state || journal->gate.state ||
+	       (journal->entry.state && !journal->entry_by_loader && !journal->slots_written);
+}
+
+struct error *session_stop(struct session *session)
+{
+	struct error *err, *restore_err, *remove_err = NULL;
+	bool quiet = true;
+
+	session->attached = false;
+	if (!target_is_alive(session->target))
+		return NULL;
+	err = state_off(session);
+	if (err)
+		return err;
+	restore_err = slots_put_back(session);
+	if (session->journal->entry.state == JOURNAL_THERE && session->journal->slots_written)
+		err = quiesce_wait(session, &quiet);
+	if (!err && quiet && objects_left(session))
+		remove_err = job_in_worker(session, remove_work, PROFILE_PAUSE_UNLOAD);
+	session->profile->coverage.core_left = objects_left(session);
+	if (restore_err) {
+		error_free(err);
+		error_free(remove_err);
+		return restore_err;
+	}
+	if (err)
+		error_free(remove_err);
+	return err ? err : remove_err;
+}
+
+static void memory_end(struct session *session)
+{
+	struct profile_memory *memory = &session->profile->memory_end;
+	struct procmem now = {0};
+
+	error_free(procmem_read(session->target, &now));
+	memory->rss_bytes = now.rss_bytes;
+	memory->anon_bytes = now.anon_bytes;
+	memory->file_bytes = now.file_bytes;
+	memory->shmem_bytes = now.shmem_bytes;
+}
+
+struct error *session_finish(struct session *session, enum profile_end end, int32_t end_status)
+{
+	struct profile *profile = session->profile;
+	struct error *err;
+
+	profile->end = end;
+	profile->end_status = end_status;
+	profile->duration_ns = session_elapsed_ns(session);
+	profile->coverage.rebound_slots = session->rebound_slots;
+	memory_end(session);
+	err = session_snapshot(session);
+	if (err)
+		return err;
+	fill_counters(&session->fill);
+	return fill_names(&session->fill);
+}
