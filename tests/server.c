@@ -128,7 +128,9 @@ void server_start_nginx(struct server *ret, const struct folder *folder)
 	snprintf(conf, sizeof(conf),
 		 "daemon off;\nuser root;\nworker_processes 1;\npid %s/nginx.pid;\n"
 		 "error_log %s/error.log;\nevents { worker_connections 256; }\nhttp {\n"
-		 "access_log off;\nkeepalive_requests 1000000000;\nclient_body_temp_path "
+		 "access_log off;\nkeepalive_requests 1000000000;\n"
+		 "open_file_cache max=10 inactive=1h;\nopen_file_cache_valid "
+		 "1h;\nclient_body_temp_path "
 		 "%s/body;\nproxy_temp_path %s/proxy;\n"
 		 "fastcgi_temp_path %s/fastcgi;\nuwsgi_temp_path %s/uwsgi;\n"
 		 "scgi_temp_path %s/scgi;\ngzip on;\ngzip_types *;\n"
