@@ -329,11 +329,11 @@ static void take_flags(const struct memory_reader *memory, struct module *module
 	uint64_t magic;
 
 	module->defines_malloc = symbol && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
-	module->is_loader = begins_with(soname, "ld-linux") || begins_with(soname, "ld-musl") ||
-			    begins_with(file, "ld-linux") || begins_with(file, "ld-musl");
+	module->is_loader = begins_with(soname, "ld-linux") || begins_with(file, "ld-linux") ||
+			    begins_with(base_name(module->name), "ld-musl");
+	/* musl's loader is its C library; some glibc loaders have a malloc, none has fopen. */
 	module->is_libc = strcmp(soname, "libc.so.6") == 0 ||
-			  (module->defines_malloc &&
-			   (begins_with(file, "ld-musl") || begins_with(soname, "libc.musl-")));
+			  (module->is_loader && dynamic_find(&module->tables, "fopen"));
 	module->is_entry = module->high - module->low == HA_ENTRY_SIZE &&
 			   memory_try_u64(memory, module->low + HA_ENTRY_DATA, &magic) &&
 			   magic == HA_MAGIC;

@@ -274,7 +274,6 @@ static struct error *add_static(const struct context *context, const struct modu
 	struct module *module;
 	struct error *err;
 
-	modules->is_static = true;
 	err = module_bias(context->memory, context->maps, auxv->phdr, auxv->phnum, &hint.bias);
 	if (!err)
 		err = add_module(context, &hint, modules, &module);
@@ -322,6 +321,7 @@ static struct error *read_all(const struct context *context, const struct module
 		err = add_unlisted(context, auxv->base, "", modules);
 	if (!err)
 		err = add_entry_object(context, modules);
+	modules->is_static = !modules_loader(modules);
 	note_libc(modules);
 	return err;
 }
