@@ -152,7 +152,8 @@ static struct error *pair_make(struct inject *inject, struct borrow *borrow)
 static struct error *descriptors_send(const struct inject *inject, const int *fds, size_t count)
 {
 	char control[CMSG_SPACE(PASSED_MAX * sizeof(int))] __attribute__((aligned(8))) = {0};
-	struct iovec iovec = {.iov_base = "", .iov_len = 1};
+	char byte = 0;
+	struct iovec iovec = {.iov_base = &byte, .iov_len = 1};
 	struct msghdr header = {
 		.msg_iov = &iovec,
 		.msg_iovlen = 1,

@@ -17,7 +17,7 @@ struct error {
 static struct error out_of_memory = {
 	.code = ERROR_MEMORY,
 	.errnum = ENOMEM,
-	.message = "out of memory",
+	.message = (char *)"out of memory",
 };
 
 struct error *error_memory(void)
