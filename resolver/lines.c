@@ -517,6 +517,22 @@ static size_t find_inlined(Dwarf_Die *function, struct walk *walk, uint64_t vadd
 	return count;
 }
 
+/*
+ * libdw puts the compilation directory before names in that directory, but not
+ * before names in directories relative to it.
+ */
+static void fill_file(const char *file, Dwarf_Die *unit, struct lines_frame *frame)
+{
+	const char *directory = string_of(unit, DW_AT_comp_dir);
+	size_t length = directory ? strlen(directory) : 0;
+
+	frame->file = file;
+	frame->directory = NULL;
+	if (file && file[0] != '/' && length &&
+	    (strncmp(file, directory, length) != 0 || file[length] != '/'))
+		frame->directory = directory;
+}
+
 static void fill_row(struct unit *unit, uint64_t vaddr, struct lines_frame *frame)
 {
 	Dwarf_Line *row = dwarf_getsrc_die(&unit->die, vaddr);
@@ -524,7 +540,7 @@ static void fill_row(struct unit *unit, uint64_t vaddr, struct lines_frame *fram
 
 	if (!row)
 		return;
-	frame->file = dwarf_linesrc(row, NULL, NULL);
+	fill_file(dwarf_linesrc(row, NULL, NULL), &unit->die, frame);
 	if (dwarf_lineno(row, &line) == 0 && line > 0)
 		frame->line = (uint32_t)line;
 }
@@ -541,6 +557,7 @@ static void fill_call(Dwarf_Die *inlined, struct lines_frame *frame)
 {
 	Dwarf_Word file, line;
 	Dwarf_Files *files;
+	const char *name;
 	Dwarf_Die unit;
 	size_t count;
 
@@ -550,10 +567,10 @@ static void fill_call(Dwarf_Die *inlined, struct lines_frame *frame)
 	    !dwarf_diecu(inlined, &unit, NULL, NULL) ||
 	    dwarf_getsrcfiles(&unit, &files, &count) != 0 || file >= count)
 		return;
-	frame->file = dwarf_filesrc(files, file, NULL, NULL);
+	name = dwarf_filesrc(files, file, NULL, NULL);
 	/* libdw's name for file 0 of DWARF 2 to 4, where 0 means none. */
-	if (frame->file && strcmp(frame->file, "???") == 0)
-		frame->file = NULL;
+	if (name && strcmp(name, "???") != 0)
+		fill_file(name, &unit, frame);
 }
 
 size_t lines_find(struct lines *lines, uint64_t vaddr, struct lines_frame ret[LINES_MAX_FRAMES])

@@ -29,7 +29,8 @@ struct lines_frame {
 	const char *linkage_name; /* mangled; NULL if the source language has none */
 	const char *name;	  /* not qualified; NULL unknown */
 	const char *scope;	  /* a::B, set only without linkage_name; NULL if there is none */
-	const char *file;	  /* absolute where the file says so; NULL unknown */
+	const char *directory;	  /* what a relative file is relative to; NULL: file is whole */
+	const char *file;	  /* NULL unknown */
 	uint32_t line;		  /* 0 unknown */
 	bool inlined;
 };

@@ -7,7 +7,7 @@
 #include "resolver/hashindex.h"
 #include "resolver/lines.h"
 #include "resolver/modfiles.h"
-#include "resolver/rootfs.h"
+#include "resolver/pathname.h"
 #include "resolver/strpool.h"
 #include "resolver/symbols.h"
 
@@ -140,6 +140,17 @@ static struct error *fill_names(struct symbolizer *symbolizer, const struct line
 	return name_scoped(symbolizer, frame, ret);
 }
 
+static struct error *fill_file(struct symbolizer *symbolizer, const struct lines_frame *frame,
+			       struct symbolizer_frame *ret)
+{
+	CLEANUP(freep) char *path = NULL;
+
+	if (!frame->file)
+		return NULL;
+	path = pathname_clean(frame->directory, frame->file);
+	return path ? intern(symbolizer, path, &ret->file) : error_memory();
+}
+
 static struct error *make_frames(struct symbolizer *symbolizer, const struct lines_frame *from,
 				 size_t count, const struct symbol *symbol,
 				 struct symbolizer_frame **ret)
@@ -153,7 +164,7 @@ static struct error *make_frames(struct symbolizer *symbolizer, const struct lin
 
 		err = fill_names(symbolizer, &from[i], i + 1 == count ? symbol : NULL, &frames[i]);
 		if (!err)
-			err = intern(symbolizer, from[i].file, &frames[i].file);
+			err = fill_file(symbolizer, &from[i], &frames[i]);
 		if (err)
 			return err;
 		frames[i].line = from[i].line;

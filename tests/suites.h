@@ -8,6 +8,10 @@
  *	SYSTEM_SUITE  runs the whole program on real processes
  */
 SUITE(error)
+SUITE(text)
+SUITE(pathname)
+SUITE(intervals)
+SUITE(demangle)
 SUITE(boot)
 SUITE(entry)
 SUITE(entry_threads)
