@@ -58,4 +58,7 @@ MUST_CHECK struct error *report_write(FILE *out, const struct profile *profile,
 				      enum report_format format,
 				      const struct report_options *options);
 
+/* For the writers: flush @out, and turn any earlier failure of writing into an error. */
+MUST_CHECK struct error *report_flush(FILE *out);
+
 #endif

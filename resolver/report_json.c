@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include <string.h>
+
+#include "resolver/array.h"
+#include "resolver/cleanup.h"
+#include "resolver/json.h"
+#include "resolver/report_sites.h"
+#include "resolver/report_verdict.h"
+
+static const char *const end_names[PROFILE_ENDS] = {
+	[PROFILE_END_TIME] = "time",	 [PROFILE_END_INTERRUPTED] = "interrupted",
+	[PROFILE_END_EXITED] = "exited", [PROFILE_END_KILLED] = "killed",
+	[PROFILE_END_EXEC] = "exec",
+};
+
+static const char *const pause_names[PROFILE_PAUSES] = {
+	[PROFILE_PAUSE_ATTACH] = "attach", [PROFILE_PAUSE_STOP] = "stop",
+	[PROFILE_PAUSE_UNLOAD] = "unload", [PROFILE_PAUSE_RETRY] = "retry",
+	[PROFILE_PAUSE_UPDATE] = "update",
+};
+
+static void put_target(struct json *json, const struct profile *profile)
+{
+	const struct profile_target *target = &profile->target;
+
+	json_open_object(json, "target");
+	json_signed(json, "pid", target->pid);
+	json_string(json, "comm", target->comm);
+	json_string(json, "exe", target->exe);
+	json_string(json, "cmdline", target->cmdline);
+	json_unsigned(json, "uid", target->uid);
+	json_close_object(json);
+}
+
+static void put_pauses(struct json *json, const struct profile *profile)
+{
+	json_open_array(json, "pauses_us");
+	for (size_t i = 0; i < profile->pause_count; i++)
+		json_unsigned(json, NULL, profile->pause[i].stopped_us);
+	json_close_array(json);
+	json_open_array(json, "pauses");
+	for (size_t i = 0; i < profile->pause_count; i++) {
+		json_open_object(json, NULL);
+		json_string(json, "kind", pause_names[profile->pause[i].kind]);
+		json_unsigned(json, "stopped_us", profile->pause[i].stopped_us);
+		json_unsigned(json, "dlopen_us", profile->pause[i].dlopen_us);
+		json_close_object(json);
+	}
+	json_close_array(json);
+}
+
+static void put_session(struct json *json, const struct profile *profile)
+{
+	put_target(json, profile);
+	json_signed(json, "start_unix_ns", profile->start_unix_ns);
+	json_seconds(json, "duration_s", profile->duration_ns);
+	json_string(json, "mode", profile->interval == 1 ? "exact" : "sampled");
+	json_unsigned(json, "interval_bytes", profile->interval);
+	json_open_object(json, "end");
+	json_string(json, "reason", end_names[profile->end]);
+	json_signed(json, "status", profile->end_status);
+	json_close_object(json);
+	json_string(json, "loader", profile->loader);
+	json_string(json, "allocator", profile->allocator);
+	put_pauses(json, profile);
+}
+
+static void put_memory(struct json *json, const char *key, const struct profile_memory *memory)
+{
+	json_open_object(json, key);
+	json_unsigned(json, "rss_bytes", memory->rss_bytes);
+	json_unsigned(json, "anon_bytes", memory->anon_bytes);
+	json_unsigned(json, "file_bytes", memory->file_bytes);
+	json_unsigned(json, "shmem_bytes", memory->shmem_bytes);
+	json_unsigned(json, "own_bytes", memory->own_bytes);
+	if (memory->allocator_known) {
+		json_unsigned(json, "allocator_bytes", memory->allocator_bytes);
+		json_unsigned(json, "allocator_free_bytes", memory->allocator_free);
+	}
+	json_close_object(json);
+}
+
+static uint64_t rss_at_end(const struct profile *profile)
+{
+	if (profile->memory_end.rss_bytes)
+		return profile->memory_end.rss_bytes;
+	for (size_t i = profile->snapshot_count; i-- > 0;)
+		if (profile->snapshot[i].rss_bytes)
+			return profile->snapshot[i].rss_bytes;
+	return 0;
+}
+
+static void put_sums(struct json *json, const struct profile_sums *sums)
+{
+	json_unsigned(json, "inuse_bytes", profile_inuse_bytes(sums));
+	json_unsigned(json, "inuse_count", profile_inuse_count(sums));
+	json_unsigned(json, "alloc_bytes", sums->alloc_bytes);
+	json_unsigned(json, "alloc_count", sums->alloc_count);
+	json_unsigned(json, "freed_bytes", sums->freed_bytes);
+	json_unsigned(json, "freed_count", sums->freed_count);
+}
+
+static void put_verdict(struct json *json, const struct report_verdict *verdict)
+{
+	json_open_object(json, "verdict");
+	json_string(json, "kind", verdict_kind_name(verdict->kind));
+	json_string(json, "confidence", verdict_confidence_name(verdict->confidence));
+	json_signed(json, "bytes_per_hour", (int64_t)(verdict->bytes_per_s * 3600));
+	json_unsigned(json, "peak_inuse_bytes", verdict->peak_bytes);
+	json_seconds(json, "peak_time_s", verdict->peak_ns);
+	json_close_object(json);
+}
+
+static void put_frame(struct json *json, const struct profile *profile,
+		      const struct report_frame *frame)
+{
+	bool known = frame->module != PROFILE_NONE;
+
+	json_open_object(json, NULL);
+	json_string(json, "function", frame->function);
+	json_string(json, "file", frame->file);
+	if (frame->line)
+		json_unsigned(json, "line", frame->line);
+	else
+		json_null(json, "line");
+	json_string(json, "module", known ? profile->module[frame->module].path : NULL);
+	json_unsigned(json, "offset", frame->vaddr);
+	json_bool(json, "inlined", frame->inlined);
+	json_close_object(json);
+}
+
+static struct error *put_site(struct json *json, const struct profile *profile,
+			      const struct report_site *site, const uint64_t *series)
+{
+	CLEANUP(freep) struct report_frame *frames = NULL;
+	size_t count, own;
+	struct error *err = report_frames(profile, site->site, &frames, &count, &own);
+
+	if (err)
+		return err;
+	json_open_object(json, NULL);
+	put_sums(json, &site->sums);
+	json_string(json, "trend", site_trend_name(site_trend(series)));
+	json_unsigned(json, "missed_frees", site->missed_frees);
+	json_bool(json, "truncated", site->flags & (PROFILE_SITE_TRUNCATED | PROFILE_SITE_DEEP));
+	json_bool(json, "guessed", site->flags & PROFILE_SITE_GUESSED);
+	json_bool(json, "stale", site->flags & PROFILE_SITE_STALE);
+	json_bool(json, "unknown", site->flags & PROFILE_SITE_UNKNOWN);
+	json_unsigned(json, "named_frame", own);
+	json_open_array(json, "frames");
+	for (size_t i = 0; i < count; i++)
+		put_frame(json, profile, &frames[i]);
+	json_close_array(json);
+	json_close_object(json);
+	return NULL;
+}
+
+static void put_coverage(struct json *json, const struct profile_coverage *coverage)
+{
+	json_open_object(json, "coverage");
+	json_unsigned(json, "modules", coverage->modules);
+	json_unsigned(json, "slots", coverage->slots);
+	json_open_array(json, "skipped");
+	for (size_t i = 0; i < coverage->skipped_count; i++) {
+		json_open_object(json, NULL);
+		json_string(json, "module", coverage->skipped[i].module);
+		json_string(json, "reason", coverage->skipped[i].reason);
+		json_close_object(json);
+	}
+	json_close_array(json);
+	json_unsigned(json, "events", coverage->events);
+	json_unsigned(json, "truncated_stacks", coverage->truncated_stacks);
+	json_unsigned(json, "unknown_frees", coverage->unknown_frees);
+	json_unsigned(json, "missed_frees", coverage->missed_frees);
+	json_unsigned(json, "untracked", coverage->untracked);
+	json_unsigned(json, "untracked_bytes", coverage->untracked_bytes);
+	json_unsigned(json, "adopted", coverage->adopted);
+	json_unsigned(json, "adopted_bytes", coverage->adopted_bytes);
+	json_unsigned(json, "nested_duplicates", coverage->nested_duplicates);
+	json_unsigned(json, "saved_pointers", coverage->saved_pointers);
+	json_unsigned(json, "rebound_slots", coverage->rebound_slots);
+	json_unsigned(json, "not_restored_slots", coverage->not_restored_slots);
+	json_unsigned(json, "no_site", coverage->no_site);
+	json_unsigned(json, "no_scratch", coverage->no_scratch);
+	json_unsigned(json, "oversized", coverage->oversized);
+	json_unsigned(json, "gave_up", coverage->gave_up);
+	json_bool(json, "core_left", coverage->core_left);
+	json_string(json, "direct_allocator", coverage->direct_allocator);
+	json_close_object(json);
+}
+
+static void put_modules(struct json *json, const struct profile *profile)
+{
+	json_open_array(json, "modules");
+	for (size_t i = 0; i < profile->module_count; i++) {
+		const struct profile_module *module = &profile->module[i];
+
+		json_open_object(json, NULL);
+		json_string(json, "path", module->path);
+		json_string(json, "build_id", module->build_id);
+		json_unsigned(json, "bias", module->bias);
+		json_string(json, "symbols", module->symbols);
+		json_string(json, "no_symbols", module->no_symbols);
+		json_close_object(json);
+	}
+	json_close_array(json);
+}
+
+static void put_snapshots(struct json *json, const struct profile *profile)
+{
+	json_open_array(json, "snapshots");
+	for (size_t i = 0; i < profile->snapshot_count; i++) {
+		const struct profile_snapshot *snapshot = &profile->snapshot[i];
+
+		json_open_object(json, NULL);
+		json_seconds(json, "time_s", snapshot->time_ns);
+		json_unsigned(json, "rss_bytes", snapshot->rss_bytes);
+		json_unsigned(json, "anon_bytes", snapshot->anon_bytes);
+		json_unsigned(json, "unknown_frees", snapshot->unknown_frees);
+		put_sums(json, &snapshot->totals);
+		json_close_object(json);
+	}
+	json_close_array(json);
+}
+
+static void put_selfcheck(struct json *json, const struct profile_selfcheck *check)
+{
+	if (!check->ran)
+		return;
+	json_open_object(json, "selfcheck");
+	json_unsigned(json, "compared", check->compared);
+	json_unsigned(json, "distinct", check->distinct);
+	json_unsigned(json, "different", check->different);
+	json_close_object(json);
+}
+
+static struct error *put_sites(struct json *json, const struct profile *profile,
+			       const struct report_sites *sites, const uint64_t *series,
+			       size_t shown)
+{
+	json_unsigned(json, "sites_total", sites->count);
+	json_open_array(json, "sites");
+	for (size_t i = 0; i < shown; i++) {
+		struct error *err =
+			put_site(json, profile, &sites->site[i], &series[i * VERDICT_POINTS]);
+
+		if (err)
+			return err;
+	}
+	json_close_array(json);
+	return NULL;
+}
+
+struct error *report_json(FILE *out, const struct profile *profile,
+			  const struct report_options *options)
+{
+	CLEANUP(report_sites_deinit) struct report_sites sites = {0};
+	CLEANUP(freep) uint64_t *series = NULL;
+	struct report_verdict verdict;
+	struct json json = {.out = out};
+	struct error *err = report_sites_init(profile, options->sort, &sites);
+
+	if (err)
+		return err;
+	err = report_series(profile, &sites, VERDICT_POINTS, &series);
+	if (err)
+		return err;
+	verdict = report_verdict(profile, &sites, series);
+	json_open_object(&json, NULL);
+	json_string(&json, "heapattach", HA_VERSION);
+	put_session(&json, profile);
+	json_unsigned(&json, "rss_start_bytes", profile->memory_start.rss_bytes);
+	json_unsigned(&json, "rss_end_bytes", rss_at_end(profile));
+	put_memory(&json, "memory_start", &profile->memory_start);
+	put_memory(&json, "memory_end", &profile->memory_end);
+	put_verdict(&json, &verdict);
+	json_open_object(&json, "totals");
+	put_sums(&json, &sites.totals);
+	json_close_object(&json);
+	put_coverage(&json, &profile->coverage);
+	put_selfcheck(&json, &profile->selfcheck);
+	put_modules(&json, profile);
+	put_snapshots(&json, profile);
+	err = put_sites(&json, profile, &sites, series,
+			report_sites_shown(&sites, options, sites.count));
+	if (err)
+		return err;
+	json_close_object(&json);
+	return report_flush(out);
+}

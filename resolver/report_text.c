@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "resolver/report_text.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "resolver/array.h"
+#include "resolver/cleanup.h"
+#include "resolver/human.h"
+#include "resolver/text.h"
+
+#define LOCATION_COLUMN 46u /* where file:line stands if the name leaves room */
+#define LABEL_WIDTH	10
+#define MISSING_SHOWN	5u /* modules without names or lines that are listed */
+
+/* ---- lines ---- */
+
+static size_t columns(const char *text, size_t size)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < size; i++)
+		count += (text[i] & 0xc0) != 0x80; /* not a continuation byte of UTF-8 */
+	return count;
+}
+
+/* The cursor is at column @at; further lines are indented by @next. */
+static void say_wrapped(FILE *out, size_t at, unsigned int next, const char *text)
+{
+	bool begun = false;
+
+	while (*text) {
+		size_t size = strcspn(text, " "), width = columns(text, size);
+
+		if (begun && at + 1 + width > TEXT_WIDTH) {
+			fprintf(out, "\n%*s", (int)next, "");
+			at = next;
+		} else if (begun) {
+			fputc(' ', out);
+			at++;
+		}
+		fwrite(text, 1, size, out);
+		at += width;
+		begun = true;
+		text += size;
+		text += strspn(text, " ");
+	}
+	fputc('\n', out);
+}
+
+static void say_formatted(const struct text_report *text, size_t at, unsigned int next,
+			  const char *format, va_list args)
+{
+	CLEANUP(freep) char *raw = NULL;
+	CLEANUP(freep) char *clean = NULL;
+
+	if (vasprintf(&raw, format, args) < 0)
+		raw = NULL;
+	clean = raw ? text_printable(raw) : NULL;
+	say_wrapped(text->out, at, next, clean ? clean : "(no memory to say this)");
+}
+
+void text_say(const struct text_report *text, unsigned int first, unsigned int next,
+	      const char *format, ...)
+{
+	va_list args;
+
+	fprintf(text->out, "%*s", (int)first, "");
+	va_start(args, format);
+	say_formatted(text, first, next, format, args);
+	va_end(args);
+}
+
+void text_say_labelled(const struct text_report *text, const char *label, const char *format, ...)
+{
+	va_list args;
+
+	fprintf(text->out, "%-*s", LABEL_WIDTH, label ? label : "");
+	va_start(args, format);
+	say_formatted(text, LABEL_WIDTH, LABEL_WIDTH, format, args);
+	va_end(args);
+}
+
+/* ---- frames ---- */
+
+/* "file:line", "module+0x123" or "0x7f00...": malloc'ed, NULL without memory. */
+static char *frame_place(const struct profile *profile, const struct report_frame *frame)
+{
+	char *place;
+	int made;
+
+	if (frame->file && frame->line)
+		made = asprintf(&place, "%s:%u", frame->file, frame->line);
+	else if (frame->module != PROFILE_NONE)
+		made = asprintf(&place, "%s+0x%" PRIx64,
+				report_basename(profile->module[frame->module].path), frame->vaddr);
+	else
+		made = asprintf(&place, "0x%" PRIx64, frame->vaddr);
+	return made < 0 ? NULL : place;
+}
+
+struct error *text_site_name(const struct text_report *text, uint32_t place, char **ret)
+{
+	CLEANUP(freep) struct report_frame *frames = NULL;
+	CLEANUP(freep) char *where = NULL;
+	size_t count, own;
+	struct error *err =
+		report_frames(text->profile, text->sites.site[place].site, &frames, &count, &own);
+	const char *function;
+	int made;
+
+	if (err)
+		return err;
+	if (!count) {
+		*ret = strdup("(stack not kept)");
+		return *ret ? NULL : error_memory();
+	}
+	where = frame_place(text->profile, &frames[own]);
+	if (!where)
+		return error_memory();
+	function = frames[own].function;
+	made = asprintf(ret, "%s%s%s", function ? function : "", function ? " at " : "",
+			report_basename(where));
+	return made < 0 ? error_memory() : NULL;
+}
+
+/* The end of a path that fits into @room columns, marked as cut at a slash. */
+static void print_place(FILE *out, const char *place, size_t room)
+{
+	const char *slash = place;
+
+	if (columns(place, strlen(place)) > room)
+		while ((slash = strchr(slash + 1, '/')) && slash[1]) {
+			if (columns(slash, strlen(slash)) + 3 <= room || !strchr(slash + 1, '/')) {
+				fprintf(out, "...%s", slash);
+				return;
+			}
+		}
+	fputs(place, out);
+}
+
+static struct error *print_frame(const struct text_report *text, const struct report_frame *frame,
+				 bool own)
+{
+	static const char inlined[] = " (inlined)";
+	FILE *out = text->out;
+	CLEANUP(freep) char *raw = frame_place(text->profile, frame);
+	CLEANUP(freep) char *place = raw ? text_printable(raw) : NULL;
+	CLEANUP(freep) char *name = text_printable(frame->function ? frame->function : "");
+	size_t at, place_width, tail = frame->inlined ? strlen(inlined) : 0;
+
+	if (!place || !name)
+		return error_memory();
+	if (!frame->function) {
+		fprintf(out, "  %s %s\n", own ? ">" : " ", place);
+		return NULL;
+	}
+	fprintf(out, "  %s %s", own ? ">" : " ", name);
+	at = 4 + columns(name, strlen(name));
+	place_width = columns(place, strlen(place)) + tail;
+	if (at + 2 <= LOCATION_COLUMN && LOCATION_COLUMN + place_width <= TEXT_WIDTH) {
+		fprintf(out, "%*s", (int)(LOCATION_COLUMN - at), "");
+		at = LOCATION_COLUMN;
+	} else if (at + 2 + place_width <= TEXT_WIDTH || at + 30 <= TEXT_WIDTH) {
+		fputs("  ", out);
+		at += 2;
+	} else {
+		fprintf(out, "\n%8s", "");
+		at = 8;
+	}
+	print_place(out, place, TEXT_WIDTH - at - tail);
+	fprintf(out, "%s\n", frame->inlined ? inlined : "");
+	return NULL;
+}
+
+/* ---- one site ---- */
+
+/* One character for each of the site's values over time; nothing if they are all 0. */
+static void spark(const struct text_report *text, const uint64_t *value, char *ret)
+{
+	static const char *const blocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+					     "\u2585", "\u2586", "\u2587", "\u2588"};
+	static const char *const ascii[] = {"_", ".", "-", "=", "+", "*", "%", "#"};
+	const char *const *glyph = text->options->ascii ? ascii : blocks;
+	uint64_t most = 0;
+
+	*ret = '\0';
+	for (unsigned int i = 0; i < VERDICT_POINTS; i++)
+		if (value[i] > most)
+			most = value[i];
+	for (unsigned int i = 0; most && i < VERDICT_POINTS; i++)
+		strcat(ret, glyph[(unsigned int)((double)value[i] / (double)most * 7)]);
+}
+
+static void print_figures(const struct text_report *text, size_t place)
+{
+	const struct report_site *site = &text->sites.site[place];
+	const struct profile_sums *sums = &site->sums, *totals = &text->sites.totals;
+	const uint64_t *value = &text->series[place * VERDICT_POINTS];
+	char glyphs[VERDICT_POINTS * 4 + 1], head[128];
+	int width;
+
+	switch (text->options->sort) {
+	case REPORT_SORT_ALLOC:
+		width = snprintf(head, sizeof(head), "%s allocated, %s",
+				 human_bytes(sums->alloc_bytes).text,
+				 human_share(sums->alloc_bytes, totals->alloc_bytes).text);
+		break;
+	case REPORT_SORT_COUNT:
+		width = snprintf(head, sizeof(head), "%s allocations, %s",
+				 human_count(sums->alloc_count).text,
+				 human_share(sums->alloc_count, totals->alloc_count).text);
+		break;
+	default:
+		width = snprintf(
+			head, sizeof(head), "%s still live, %s, in %s blocks",
+			human_bytes(profile_inuse_bytes(sums)).text,
+			human_share(profile_inuse_bytes(sums), profile_inuse_bytes(totals)).text,
+			human_count(profile_inuse_count(sums)).text);
+	}
+	spark(text, value, glyphs);
+	fprintf(text->out, "%3zu. %s%*s%s%s%s\n", place + 1, head, width < 54 ? 54 - width : 2, "",
+		glyphs, *glyphs ? " " : "", site_trend_name(site_trend(value)));
+	if (text->options->sort == REPORT_SORT_INUSE)
+		text_say(text, 5, 5, "allocated %s in %s calls, freed %s in %s",
+			 human_bytes(sums->alloc_bytes).text, human_count(sums->alloc_count).text,
+			 human_bytes(sums->freed_bytes).text, human_count(sums->freed_count).text);
+	else
+		text_say(text, 5, 5, "%s in %s calls; still live %s in %s blocks",
+			 human_bytes(sums->alloc_bytes).text, human_count(sums->alloc_count).text,
+			 human_bytes(profile_inuse_bytes(sums)).text,
+			 human_count(profile_inuse_count(sums)).text);
+}
+
+static void print_flags(const struct text_report *text, const struct report_site *site)
+{
+	if (site->flags & PROFILE_SITE_UNKNOWN)
+		text_say(text, 4, 4, "(blocks whose stack could not be kept)");
+	if (site->flags & PROFILE_SITE_TRUNCATED)
+		text_say(text, 4, 4, "(cut short: the stack could not be followed further)");
+	if (site->flags & PROFILE_SITE_DEEP)
+		text_say(text, 4, 4, "(the outermost frames are missing: too many)");
+	if (site->flags & PROFILE_SITE_GUESSED)
+		text_say(text, 4, 4,
+			 "(partly guessed, by frame pointers: code without unwind "
+			 "tables)");
+	if (site->flags & PROFILE_SITE_STALE)
+		text_say(text, 4, 4,
+			 "(a frame is in a module that was loaded meanwhile: its name "
+			 "may be wrong)");
+	if (site->missed_frees)
+		text_say(text, 4, 4, "(%s blocks of this site were freed unseen)",
+			 human_count(site->missed_frees).text);
+}
+
+static struct error *print_site(const struct text_report *text, size_t place)
+{
+	const struct report_site *site = &text->sites.site[place];
+	CLEANUP(freep) struct report_frame *frames = NULL;
+	size_t count, own;
+	struct error *err = report_frames(text->profile, site->site, &frames, &count, &own);
+
+	if (err)
+		return err;
+	fputc('\n', text->out);
+	print_figures(text, place);
+	for (size_t i = 0; i < count; i++) {
+		err = print_frame(text, &frames[i], i == own);
+		if (err)
+			return err;
+	}
+	print_flags(text, site);
+	return NULL;
+}
+
+/* ---- all sites ---- */
+
+static void print_totals(const struct text_report *text)
+{
+	const struct profile_sums *totals = &text->sites.totals;
+	double seconds = (double)text->profile->duration_ns / 1e9;
+	double rate = seconds > 0 ? (double)totals->alloc_count / seconds : 0;
+
+	fputc('\n', text->out);
+	text_say(text, 0, 0,
+		 "%s still live in %s blocks; %s allocations (%s/s) of %s in all, %s frees.",
+		 human_bytes(profile_inuse_bytes(totals)).text,
+		 human_count(profile_inuse_count(totals)).text,
+		 human_count(totals->alloc_count).text,
+		 human_count(rate < 1e18 ? (uint64_t)(rate + 0.5) : 0).text,
+		 human_bytes(totals->alloc_bytes).text, human_count(totals->freed_count).text);
+}
+
+static void print_rest(const struct text_report *text, size_t shown)
+{
+	struct profile_sums rest = report_sites_rest(&text->sites, shown);
+
+	if (shown == text->sites.count)
+		return;
+	fputc('\n', text->out);
+	text_say(text, 0, 0, "%s more sites: %s still live in %s blocks, %s allocated in %s calls.",
+		 human_count(text->sites.count - shown).text,
+		 human_bytes(profile_inuse_bytes(&rest)).text,
+		 human_count(profile_inuse_count(&rest)).text, human_bytes(rest.alloc_bytes).text,
+		 human_count(rest.alloc_count).text);
+}
+
+/* The modules of the shown stacks that have no names or no lines, and why. */
+static struct error *print_missing(const struct text_report *text, size_t shown)
+{
+	const struct profile *profile = text->profile;
+	CLEANUP(freep) bool *said = calloc(profile->module_count + 1, sizeof(*said));
+	struct report_frame frame;
+	size_t lines = 0;
+
+	if (!said)
+		return error_memory();
+	for (size_t i = 0; i < shown; i++) {
+		struct report_walk walk = report_walk_begin(profile, text->sites.site[i].site);
+
+		while (report_walk_next(&walk, &frame) && lines < MISSING_SHOWN) {
+			const struct profile_module *module;
+
+			if (frame.module == PROFILE_NONE || said[frame.module])
+				continue;
+			said[frame.module] = true;
+			module = &profile->module[frame.module];
+			if (!module->no_symbols)
+				continue;
+			if (!lines++)
+				fputs("\nNames or lines are missing:\n", text->out);
+			text_say(text, 2, 4, "%s: %s", report_basename(module->path),
+				 module->no_symbols);
+		}
+	}
+	return NULL;
+}
+
+static struct error *print_sites(const struct text_report *text)
+{
+	static const char *const orders[] = {
+		[REPORT_SORT_INUSE] = "bytes still live",
+		[REPORT_SORT_ALLOC] = "bytes allocated",
+		[REPORT_SORT_COUNT] = "number of allocations",
+	};
+	size_t shown = report_sites_shown(&text->sites, text->options, REPORT_TEXT_TOP);
+
+	if (!text->sites.totals.alloc_count)
+		return NULL;
+	print_totals(text);
+	if (shown < text->sites.count)
+		text_say(text, 0, 0, "The %zu of %s sites with the most %s:", shown,
+			 human_count(text->sites.count).text, orders[text->options->sort]);
+	else
+		text_say(text, 0, 0, "%zu %s, by %s:", shown, shown == 1 ? "site" : "sites",
+			 orders[text->options->sort]);
+	for (size_t i = 0; i < shown; i++) {
+		struct error *err = print_site(text, i);
+
+		if (err)
+			return err;
+	}
+	print_rest(text, shown);
+	return print_missing(text, shown);
+}
+
+static void text_deinit(struct text_report *text)
+{
+	report_sites_deinit(&text->sites);
+	free(text->series);
+}
+
+struct error *report_text(FILE *out, const struct profile *profile,
+			  const struct report_options *options)
+{
+	CLEANUP(text_deinit)
+	struct text_report text = {.out = out, .profile = profile, .options = options};
+	struct error *err = report_sites_init(profile, options->sort, &text.sites);
+
+	if (err)
+		return err;
+	err = report_series(profile, &text.sites, VERDICT_POINTS, &text.series);
+	if (err)
+		return err;
+	text.verdict = report_verdict(profile, &text.sites, text.series);
+	text_verdict(&text);
+	text_account(&text);
+	text_header(&text);
+	err = print_sites(&text);
+	if (err)
+		return err;
+	return report_flush(out);
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The first screen of the text report: what to think of it, where the memory
+ * is, what was recorded and what was not.
+ */
+#include <string.h>
+
+#include "resolver/array.h"
+#include "resolver/cleanup.h"
+#include "resolver/human.h"
+#include "resolver/report_text.h"
+
+#define SKIPPED_SHOWN 6u
+
+/* ---- verdict ---- */
+
+/* The first line, without what is known of the confidence. */
+static void say_headline(const struct text_report *text)
+{
+	const struct report_verdict *verdict = &text->verdict;
+	struct human rate = human_rate(verdict->bytes_per_s);
+	struct human duration = human_duration(text->profile->duration_ns);
+	const char *direct = text->profile->coverage.direct_allocator;
+	const char *headline = "STABLE: what is in use does not grow";
+	char growing[96];
+
+	switch (verdict->kind) {
+	case VERDICT_DIRECT_ALLOCATOR:
+		text_say(text, 0, 2,
+			 "NOTHING SEEN: %s is linked in and called directly, where no call can be "
+			 "hooked.",
+			 direct);
+		return;
+	case VERDICT_NOTHING_SEEN:
+		text_say(text, 0, 2,
+			 "NO ALLOCATION SEEN in %s: the process made none, or made them in a way "
+			 "that is not hooked.",
+			 duration.text);
+		return;
+	case VERDICT_TOO_EARLY:
+		text_say(text, 0, 2, "TOO EARLY to say whether memory grows: recorded for %s only.",
+			 duration.text);
+		return;
+	case VERDICT_GROWING:
+		snprintf(growing, sizeof(growing), "GROWING by %s", rate.text);
+		headline = growing;
+		break;
+	case VERDICT_LEVELLING:
+		headline = "LEVELLING OFF: memory grew, but hardly any more";
+		break;
+	case VERDICT_REPLACING:
+		headline = "STABLE: new blocks take the place of older ones";
+		break;
+	case VERDICT_KEPT:
+		headline = "FREED, BUT KEPT: the allocator holds on to freed memory";
+		break;
+	case VERDICT_ELSEWHERE:
+		headline = "GROWS ELSEWHERE: resident memory rises, hooked allocations do not";
+		break;
+	default:
+		break;
+	}
+	text_say(text, 0, 2, "%s (confidence: %s; %s).", headline,
+		 verdict_confidence_name(verdict->confidence), verdict->why);
+}
+
+static void say_live(const struct text_report *text)
+{
+	const struct report_verdict *verdict = &text->verdict;
+	char peak[96] = "", anon[64] = "";
+
+	if (verdict->peak_bytes > verdict->inuse_bytes)
+		snprintf(peak, sizeof(peak), ", at most %s (after %s)",
+			 human_bytes(verdict->peak_bytes).text,
+			 human_duration(verdict->peak_ns).text);
+	if (verdict->anon_known)
+		snprintf(anon, sizeof(anon), " Anonymous memory changed by %s.",
+			 human_signed_bytes(verdict->anon_change_bytes).text);
+	text_say(text, 2, 2, "Of what was allocated in these %s, %s are still live%s.%s",
+		 human_duration(text->profile->duration_ns).text,
+		 human_bytes(verdict->inuse_bytes).text, peak, anon);
+}
+
+static void say_grower(const struct text_report *text)
+{
+	const struct report_verdict *verdict = &text->verdict;
+	CLEANUP(freep) char *name = NULL;
+	struct error *err;
+
+	if (verdict->grower == PROFILE_NONE ||
+	    (verdict->kind != VERDICT_GROWING && verdict->kind != VERDICT_LEVELLING))
+		return;
+	err = text_site_name(text, verdict->grower, &name);
+	error_free(err); /* without a name only the number is said */
+	text_say(text, 2, 2, "%.0f %% of the rise in the last half: site %u, %s.",
+		 verdict->grower_share * 100, verdict->grower + 1, name ? name : "?");
+}
+
+void text_verdict(const struct text_report *text)
+{
+	say_headline(text);
+	if (!text->sites.totals.alloc_count)
+		return;
+	say_live(text);
+	say_grower(text);
+}
+
+/* ---- account of RSS ---- */
+
+static void row(const struct text_report *text, const char *label, uint64_t start, uint64_t end,
+		const char *note)
+{
+	fprintf(text->out, "%-26s%10s%11s%12s%s%s\n", label, human_bytes(start).text,
+		human_bytes(end).text, human_signed_bytes((int64_t)(end - start)).text,
+		*note ? "  " : "", note);
+}
+
+static uint64_t less(uint64_t from, uint64_t what)
+{
+	return from > what ? from - what : 0;
+}
+
+struct account {
+	uint64_t tracked, before, kept, files, own;
+};
+
+/*
+ * What of the anonymous memory is from before the attach: by the allocator's
+ * own account where there is one; else what is not tracked, and at most what
+ * there was at the start.
+ */
+static struct account account_of(const struct profile_memory *memory,
+				 const struct profile_memory *start, uint64_t tracked)
+{
+	struct account account = {
+		.tracked = tracked,
+		.own = memory->own_bytes,
+		.files = less(memory->file_bytes + memory->shmem_bytes, memory->own_bytes),
+	};
+
+	if (memory->allocator_known) {
+		account.before = less(memory->allocator_bytes, tracked);
+		account.kept = memory->allocator_free;
+	} else {
+		account.before = less(memory->anon_bytes, tracked);
+		if (account.before > start->anon_bytes)
+			account.before = start->anon_bytes;
+	}
+	return account;
+}
+
+/* What the rows do not explain; negative if they say more than is resident. */
+static int64_t account_rest(const struct account *account, uint64_t rss)
+{
+	return (int64_t)(rss - account->tracked - account->before - account->kept - account->files -
+			 account->own);
+}
+
+static struct profile_memory memory_at_end(const struct profile *profile)
+{
+	struct profile_memory memory = profile->memory_end;
+
+	if (memory.rss_bytes)
+		return memory;
+	/* It died: what the last snapshot saw, with the split of the start. */
+	for (size_t i = profile->snapshot_count; i-- > 0;) {
+		const struct profile_snapshot *snapshot = &profile->snapshot[i];
+
+		if (!snapshot->rss_bytes)
+			continue;
+		memory.rss_bytes = snapshot->rss_bytes;
+		memory.anon_bytes = snapshot->anon_bytes;
+		memory.file_bytes = profile->memory_start.file_bytes;
+		memory.shmem_bytes =
+			less(snapshot->rss_bytes, snapshot->anon_bytes + memory.file_bytes);
+		break;
+	}
+	return memory;
+}
+
+void text_account(const struct text_report *text)
+{
+	const struct profile *profile = text->profile;
+	const struct profile_memory *start = &profile->memory_start;
+	struct profile_memory end = memory_at_end(profile);
+	struct account from = account_of(start, start, 0);
+	struct account to = account_of(&end, start, text->verdict.inuse_bytes);
+	int64_t start_rest = account_rest(&from, start->rss_bytes);
+	int64_t end_rest = account_rest(&to, end.rss_bytes);
+	bool known = start->allocator_known && end.allocator_known;
+	uint64_t freed = profile->coverage.unknown_frees;
+
+	if (!start->rss_bytes || !end.rss_bytes)
+		return;
+	fprintf(text->out, "\n%-26s%10s%11s%12s\n", "Account of memory", "at start", "at end",
+		"change");
+	row(text, "resident (RSS)", start->rss_bytes, end.rss_bytes, "");
+	row(text, "  tracked, still live", 0, to.tracked, "sites below");
+	row(text, "  from before the attach", from.before, to.before, known ? "" : "at most");
+	if (known)
+		row(text, "  free, kept by allocator", from.kept, to.kept, "");
+	row(text, "  files, shared memory", from.files, to.files, "");
+	if (to.own || from.own)
+		row(text, "  heapattach's own", from.own, to.own, "");
+	row(text, "  the rest", start_rest > 0 ? (uint64_t)start_rest : 0,
+	    end_rest > 0 ? (uint64_t)end_rest : 0,
+	    known ? "stacks, overhead" : "stacks, free heap");
+	if (end_rest < 0)
+		text_say(text, 2, 4, "%s of this is not resident: blocks not written to yet.",
+			 human_bytes(-(uint64_t)end_rest).text);
+	text_say(text, 2, 2,
+		 "What was allocated before the attach cannot be attributed to sites%s%s%s.",
+		 freed ? "; " : "", freed ? human_count(freed).text : "",
+		 freed ? " of those blocks were freed since" : "");
+}
+
+/* ---- header ---- */
+
+static void say_target(const struct text_report *text)
+{
+	const struct profile_target *target = &text->profile->target;
+	const char *what = target->cmdline ? target->cmdline : target->exe;
+
+	text_say_labelled(text, "Target", "%s, pid %lld, uid %u", target->comm ? target->comm : "?",
+			  (long long)target->pid, target->uid);
+	if (what)
+		text_say_labelled(text, NULL, "%s", what);
+}
+
+static const char *signal_text(int32_t signal)
+{
+	const char *name = signal > 0 ? sigabbrev_np(signal) : NULL;
+
+	return name ? name : "?";
+}
+
+static void say_time(const struct text_report *text)
+{
+	const struct profile *profile = text->profile;
+	char end[96];
+
+	switch (profile->end) {
+	case PROFILE_END_TIME:
+		snprintf(end, sizeof(end), "as asked; the target runs on");
+		break;
+	case PROFILE_END_INTERRUPTED:
+		snprintf(end, sizeof(end), "until interrupted; the target runs on");
+		break;
+	case PROFILE_END_EXEC:
+		snprintf(end, sizeof(end), "until the target executed another program");
+		break;
+	case PROFILE_END_KILLED:
+		snprintf(end, sizeof(end), "until the target was killed by SIG%s%s",
+			 signal_text(profile->end_status),
+			 profile->end_status == 9 ? " (out of memory?)" : "");
+		break;
+	default:
+		snprintf(end, sizeof(end), "until the target exited");
+		if (profile->end_status >= 0)
+			snprintf(end, sizeof(end), "until the target exited with status %d",
+				 profile->end_status);
+	}
+	text_say_labelled(text, "Recorded", "%s UTC, for %s, %s",
+			  human_time(profile->start_unix_ns).text,
+			  human_duration(profile->duration_ns).text, end);
+}
+
+static void say_mode(const struct text_report *text)
+{
+	const struct profile *profile = text->profile;
+	const struct profile_coverage *coverage = &profile->coverage;
+	char mode[96] = "exact, every allocation";
+
+	if (profile->interval != 1)
+		snprintf(mode, sizeof(mode), "sampled, one in %s",
+			 human_bytes(profile->interval).text);
+	text_say_labelled(
+		text, "Mode", "%s; %s slots hooked in %s modules%s%s%s%s", mode,
+		human_count(coverage->slots).text, human_count(coverage->modules).text,
+		profile->allocator ? " for " : "", profile->allocator ? profile->allocator : "",
+		profile->loader ? ", loaded by " : "", profile->loader ? profile->loader : "");
+}
+
+static void say_pauses(const struct text_report *text)
+{
+	static const char *const names[PROFILE_PAUSES] = {
+		[PROFILE_PAUSE_ATTACH] = "attach",	[PROFILE_PAUSE_STOP] = "stop",
+		[PROFILE_PAUSE_UNLOAD] = "unload",	[PROFILE_PAUSE_RETRY] = "refused",
+		[PROFILE_PAUSE_UPDATE] = "new modules",
+	};
+	const struct profile *profile = text->profile;
+	CLEANUP(freep) char *list = NULL;
+	size_t size;
+	FILE *out = open_memstream(&list, &size);
+	bool first = true;
+
+	if (!out)
+		return;
+	for (unsigned int kind = 0; kind < PROFILE_PAUSES; kind++) {
+		uint64_t us = 0, dlopen_us = 0, times = 0;
+
+		for (size_t i = 0; i < profile->pause_count; i++) {
+			if (profile->pause[i].kind != kind)
+				continue;
+			us += profile->pause[i].stopped_us;
+			dlopen_us += profile->pause[i].dlopen_us;
+			times++;
+		}
+		if (!times)
+			continue;
+		fprintf(out, "%s%s %s", first ? "" : ", ", names[kind], human_us(us).text);
+		if (times > 1)
+			fprintf(out, " in %llu stops", (unsigned long long)times);
+		if (dlopen_us)
+			fprintf(out, " (dlopen %s)", human_us(dlopen_us).text);
+		first = false;
+	}
+	if (!fclose(out) && !first)
+		text_say_labelled(text, "Stopped", "one thread: %s", list);
+}
+
+static void say_skipped(const struct text_report *text)
+{
+	const struct profile_coverage *coverage = &text->profile->coverage;
+	size_t count = coverage->skipped_count;
+
+	for (size_t i = 0; i < count && i < SKIPPED_SHOWN; i++) {
+		const struct profile_skipped *skipped = &coverage->skipped[i];
+
+		text_say_labelled(text, i ? NULL : "Unhooked", "%s%s%s",
+				  report_basename(skipped->module), skipped->reason ? ": " : "",
+				  skipped->reason ? skipped->reason : "");
+	}
+	if (count > SKIPPED_SHOWN)
+		text_say_labelled(text, NULL, "and %zu more (all of them: --format json)",
+				  count - SKIPPED_SHOWN);
+}
+
+/* What was not seen as wanted, each with its count; only what is not 0. */
+static void say_losses(const struct text_report *text)
+{
+	const struct profile_coverage *coverage = &text->profile->coverage;
+	const struct {
+		uint64_t count;
+		const char *what;
+	} losses[] = {
+		{coverage->truncated_stacks, "stacks cut short"},
+		{coverage->no_site, "calls whose stack could not be kept"},
+		{coverage->no_scratch, "stacks given up for want of a buffer"},
+		{coverage->missed_frees, "frees missed"},
+		{coverage->untracked, "blocks without room in the table"},
+		{coverage->nested_duplicates, "calls seen twice"},
+		{coverage->adopted, "older blocks counted as new when resized"},
+		{coverage->oversized, "sizes clipped"},
+		{coverage->gave_up, "calls passed through unseen"},
+		{coverage->saved_pointers, "copied function pointers that are not hooked"},
+		{coverage->rebound_slots, "slots rebound by the program"},
+		{coverage->not_restored_slots, "slots left as the program had changed them"},
+	};
+	CLEANUP(freep) char *list = NULL;
+	size_t size;
+	FILE *out = open_memstream(&list, &size);
+	bool first = true;
+
+	if (!out)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(losses); i++) {
+		if (!losses[i].count)
+			continue;
+		fprintf(out, "%s%s %s", first ? "" : ", ", human_count(losses[i].count).text,
+			losses[i].what);
+		first = false;
+	}
+	if (!fclose(out))
+		text_say_labelled(text, "Limits", "%s",
+				  first ? "none: each call was recorded with its whole stack"
+					: list);
+	if (coverage->core_left)
+		text_say_labelled(
+			text, NULL,
+			"a thread did not leave our code in time: it stays in the target, idle");
+}
+
+static void say_selfcheck(const struct text_report *text)
+{
+	const struct profile_selfcheck *check = &text->profile->selfcheck;
+
+	if (check->ran)
+		text_say_labelled(text, "Selfcheck",
+				  "%s stacks compared with libunwind's, %s of them distinct: %s "
+				  "different",
+				  human_count(check->compared).text,
+				  human_count(check->distinct).text,
+				  human_count(check->different).text);
+}
+
+void text_header(const struct text_report *text)
+{
+	fputc('\n', text->out);
+	say_target(text);
+	say_time(text);
+	say_mode(text);
+	say_pauses(text);
+	say_skipped(text);
+	if (text->sites.totals.alloc_count)
+		say_losses(text);
+	say_selfcheck(text);
+}

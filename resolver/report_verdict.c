@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "resolver/report_verdict.h"
+
+#include "resolver/array.h"
+
+#define QUARTERS 4
+
+/* Shorter than this, or with fewer snapshots, there is nothing to conclude from. */
+#define SHORTEST_NS	 (3ull * 1000000000)
+#define FEWEST_SNAPSHOTS 5
+
+#define MEDIUM_NS	 (30ull * 1000000000)
+#define HIGH_NS		 (300ull * 1000000000)
+
+/* A change below both is noise: a few blocks in flight. */
+#define NOISE_BYTES	(32 << 10)
+#define NOISE_SHARE	0.02
+#define ELSEWHERE_BYTES (4 << 20)
+#define KEPT_BYTES	(1 << 20)
+
+struct evidence {
+	uint64_t duration_ns;
+	double low[QUARTERS]; /* least in use of each quarter */
+	double inuse, peak;   /* at the end; ever */
+	double anon_rise;     /* over the last half */
+	bool anon_known;
+	double blocks_rise; /* of tracked blocks in use, over the last half */
+	double replaced;    /* frees of older blocks, over the last half */
+	double noise;
+};
+
+static double rise(const struct evidence *evidence)
+{
+	return evidence->low[3] - evidence->low[1];
+}
+
+/* The last snapshot that knows the anonymous memory: the target may have died since. */
+static const struct profile_snapshot *last_alive(const struct profile *profile)
+{
+	for (size_t i = profile->snapshot_count; i-- > 0;)
+		if (profile->snapshot[i].anon_bytes)
+			return &profile->snapshot[i];
+	return NULL;
+}
+
+static const struct profile_snapshot *snapshot_at(const struct profile *profile, uint64_t time_ns)
+{
+	const struct profile_snapshot *found = &profile->snapshot[0];
+
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		if (profile->snapshot[i].time_ns <= time_ns)
+			found = &profile->snapshot[i];
+	return found;
+}
+
+static void gather_lows(const struct profile *profile, struct evidence *evidence)
+{
+	const struct profile_snapshot *end = &profile->snapshot[profile->snapshot_count - 1];
+
+	for (unsigned int q = 0; q < QUARTERS; q++) {
+		uint64_t from_ns = end->time_ns / QUARTERS * q;
+		uint64_t to_ns = q + 1 < QUARTERS ? end->time_ns / QUARTERS * (q + 1) : UINT64_MAX;
+		/* What was in use when the quarter began counts too: no quarter is empty. */
+		double low = profile_inuse_bytes(&snapshot_at(profile, from_ns)->totals);
+
+		for (size_t i = 0; i < profile->snapshot_count; i++) {
+			const struct profile_snapshot *at = &profile->snapshot[i];
+			double inuse = profile_inuse_bytes(&at->totals);
+
+			if (at->time_ns >= from_ns && at->time_ns < to_ns && inuse < low)
+				low = inuse;
+		}
+		evidence->low[q] = low;
+	}
+}
+
+static struct evidence gather(const struct profile *profile)
+{
+	const struct profile_snapshot *end = &profile->snapshot[profile->snapshot_count - 1];
+	const struct profile_snapshot *middle = snapshot_at(profile, end->time_ns / 2);
+	const struct profile_snapshot *alive = last_alive(profile);
+	struct evidence evidence = {
+		.duration_ns = end->time_ns,
+		.inuse = profile_inuse_bytes(&end->totals),
+		.blocks_rise = (double)profile_inuse_count(&end->totals) -
+			       (double)profile_inuse_count(&middle->totals),
+		.replaced = (double)end->unknown_frees - (double)middle->unknown_frees,
+	};
+
+	gather_lows(profile, &evidence);
+	if (alive && alive != middle && middle->anon_bytes) {
+		evidence.anon_known = true;
+		evidence.anon_rise = (double)alive->anon_bytes - (double)middle->anon_bytes;
+	}
+	evidence.noise = evidence.inuse * NOISE_SHARE;
+	if (evidence.noise < NOISE_BYTES)
+		evidence.noise = NOISE_BYTES;
+	return evidence;
+}
+
+static void find_peak(const struct profile *profile, struct report_verdict *verdict)
+{
+	for (size_t i = 0; i < profile->snapshot_count; i++) {
+		uint64_t inuse = profile_inuse_bytes(&profile->snapshot[i].totals);
+
+		if (inuse < verdict->peak_bytes || !inuse)
+			continue;
+		verdict->peak_bytes = inuse;
+		verdict->peak_ns = profile->snapshot[i].time_ns;
+	}
+}
+
+static void find_anon_change(const struct profile *profile, struct report_verdict *verdict)
+{
+	const struct profile_snapshot *end = last_alive(profile);
+	uint64_t from = profile->memory_start.anon_bytes, to = profile->memory_end.anon_bytes;
+
+	if (!from && profile->snapshot_count)
+		from = profile->snapshot[0].anon_bytes;
+	if (!to && end)
+		to = end->anon_bytes;
+	verdict->anon_known = from && to;
+	verdict->anon_change_bytes = verdict->anon_known ? (int64_t)(to - from) : 0;
+}
+
+static void find_grower(const struct report_sites *sites, const uint64_t *series,
+			struct report_verdict *verdict)
+{
+	double most = 0, all = 0;
+
+	verdict->grower = PROFILE_NONE;
+	for (size_t i = 0; i < sites->count; i++) {
+		const uint64_t *value = &series[i * VERDICT_POINTS];
+		double rose =
+			(double)value[VERDICT_POINTS - 1] - (double)value[VERDICT_POINTS / 2 - 1];
+
+		if (rose > 0)
+			all += rose;
+		if (rose > most) {
+			most = rose;
+			verdict->grower = i;
+		}
+	}
+	verdict->grower_share = all > 0 ? most / all : 0;
+}
+
+/* Rises in each part of the last half, and not ever more slowly. */
+static bool is_steady(const struct evidence *evidence)
+{
+	double third = evidence->low[2] - evidence->low[1];
+	double fourth = evidence->low[3] - evidence->low[2];
+
+	return third > 0 && fourth > 0 && fourth * 3 > third;
+}
+
+/* The last quarter brought little of what the whole did. */
+static bool is_levelling(const struct evidence *evidence)
+{
+	double last = evidence->low[3] - evidence->low[2];
+
+	return evidence->low[3] > 2 * evidence->noise &&
+	       last < (evidence->low[2] - evidence->low[1]) / 2 && last < evidence->low[3] / 10;
+}
+
+/* As many older blocks went as new ones came, and memory did not rise. */
+static bool is_replacing(const struct evidence *evidence)
+{
+	bool anon_flat = evidence->anon_known && evidence->anon_rise < rise(evidence) / 4;
+
+	return evidence->blocks_rise > 0 && evidence->replaced > evidence->blocks_rise / 2 &&
+	       (anon_flat || evidence->replaced > evidence->blocks_rise * 0.9);
+}
+
+static enum verdict_kind judge(const struct evidence *evidence,
+			       const struct report_verdict *verdict)
+{
+	double fell = (double)verdict->peak_bytes - evidence->inuse;
+	bool rises = rise(evidence) > evidence->noise;
+
+	if (rises && is_replacing(evidence))
+		return VERDICT_REPLACING;
+	if (is_levelling(evidence))
+		return VERDICT_LEVELLING;
+	if (rises && evidence->low[3] > evidence->low[2])
+		return VERDICT_GROWING;
+	if (fell > KEPT_BYTES && fell > (double)verdict->peak_bytes / 4 && verdict->anon_known &&
+	    (double)verdict->anon_change_bytes > fell / 2)
+		return VERDICT_KEPT;
+	if (verdict->anon_known && verdict->anon_change_bytes > ELSEWHERE_BYTES &&
+	    (double)verdict->anon_change_bytes > 2 * (double)verdict->peak_bytes)
+		return VERDICT_ELSEWHERE;
+	return VERDICT_STABLE;
+}
+
+/* How much speaks for it: time, and for growth also evenness and RSS. */
+static void weigh(const struct evidence *evidence, struct report_verdict *verdict)
+{
+	bool confirmed = evidence->anon_known && evidence->anon_rise > rise(evidence) / 2;
+
+	verdict->confidence = VERDICT_MEDIUM;
+	if (evidence->duration_ns < MEDIUM_NS) {
+		verdict->confidence = VERDICT_LOW;
+		verdict->why = "recorded for less than 30 s";
+	} else if (verdict->kind == VERDICT_GROWING && !is_steady(evidence)) {
+		verdict->why = "the rise is uneven";
+	} else if (verdict->kind == VERDICT_GROWING && !confirmed) {
+		verdict->why =
+			evidence->anon_known ? "RSS did not rise with it" : "RSS is not known";
+	} else if (evidence->duration_ns < HIGH_NS) {
+		verdict->why = "recorded for less than 5 min";
+	} else {
+		verdict->confidence = VERDICT_HIGH;
+		verdict->why = verdict->kind == VERDICT_GROWING ? "steady, and RSS rises with it"
+								: "recorded for long enough";
+	}
+}
+
+struct report_verdict report_verdict(const struct profile *profile,
+				     const struct report_sites *sites, const uint64_t *series)
+{
+	struct report_verdict verdict = {
+		.inuse_bytes = profile_inuse_bytes(&sites->totals),
+		.confidence = VERDICT_HIGH,
+		.why = "",
+	};
+	struct evidence evidence;
+
+	find_peak(profile, &verdict);
+	find_anon_change(profile, &verdict);
+	find_grower(sites, series, &verdict);
+	if (!sites->totals.alloc_count) {
+		verdict.kind = profile->coverage.direct_allocator ? VERDICT_DIRECT_ALLOCATOR
+								  : VERDICT_NOTHING_SEEN;
+		return verdict;
+	}
+	if (profile->snapshot_count < FEWEST_SNAPSHOTS ||
+	    profile->snapshot[profile->snapshot_count - 1].time_ns < SHORTEST_NS) {
+		verdict.kind = VERDICT_TOO_EARLY;
+		verdict.confidence = VERDICT_LOW;
+		return verdict;
+	}
+	evidence = gather(profile);
+	verdict.bytes_per_s = rise(&evidence) / ((double)evidence.duration_ns / 2e9);
+	verdict.kind = judge(&evidence, &verdict);
+	weigh(&evidence, &verdict);
+	return verdict;
+}
+
+const char *verdict_kind_name(enum verdict_kind kind)
+{
+	static const char *const names[VERDICTS] = {
+		[VERDICT_DIRECT_ALLOCATOR] = "direct_allocator",
+		[VERDICT_NOTHING_SEEN] = "nothing_seen",
+		[VERDICT_TOO_EARLY] = "too_early",
+		[VERDICT_GROWING] = "growing",
+		[VERDICT_LEVELLING] = "levelling_off",
+		[VERDICT_REPLACING] = "replacing",
+		[VERDICT_KEPT] = "kept_by_allocator",
+		[VERDICT_ELSEWHERE] = "grows_elsewhere",
+		[VERDICT_STABLE] = "stable",
+	};
+
+	return names[kind];
+}
+
+const char *verdict_confidence_name(enum verdict_confidence confidence)
+{
+	static const char *const names[] = {
+		[VERDICT_LOW] = "low",
+		[VERDICT_MEDIUM] = "medium",
+		[VERDICT_HIGH] = "high",
+	};
+
+	return names[confidence];
+}
+
+enum site_trend site_trend(const uint64_t *value)
+{
+	const unsigned int last = VERDICT_POINTS - 1, half = VERDICT_POINTS / 2 - 1;
+	double end = (double)value[last], middle = (double)value[half];
+	double late = end - (double)value[last - VERDICT_POINTS / 4];
+	unsigned int ups = 0, downs = 0;
+
+	if (!value[last])
+		return TREND_GONE;
+	for (unsigned int i = half; i < last; i++) {
+		ups += value[i + 1] > value[i];
+		downs += value[i + 1] < value[i];
+	}
+	if (late > 0.95 * end)
+		return TREND_YOUNG;
+	if (end > 0.98 * middle && end < 1.02 * middle)
+		return ups && downs ? TREND_CHANGES : TREND_STEADY;
+	if (!downs && ups >= 3 && late > (end - middle) / 4)
+		return TREND_GROWS;
+	if (!downs && late < 0.1 * end)
+		return TREND_LEVELS;
+	if (!ups && downs)
+		return TREND_FALLS;
+	return TREND_CHANGES;
+}
+
+const char *site_trend_name(enum site_trend trend)
+{
+	static const char *const names[] = {
+		[TREND_YOUNG] = "too young",   [TREND_GROWS] = "grows",
+		[TREND_LEVELS] = "levels off", [TREND_STEADY] = "steady",
+		[TREND_CHANGES] = "changes",   [TREND_FALLS] = "falls",
+		[TREND_GONE] = "freed",
+	};
+
+	return names[trend];
+}
