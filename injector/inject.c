@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "injector/procmem.h"
+
 /*
  * The gate as scratch memory:
  *
@@ -249,6 +251,27 @@ static struct error *objects_map(struct inject *inject, struct borrow *borrow)
 	return err;
 }
 
+/*
+ * After mlockall(MCL_FUTURE) every new mapping is made resident at once: for
+ * the sparse shm that would be gigabytes. The flag shows only in what becomes
+ * of a mapping; the first one of ours is a page.
+ */
+static struct error *locked_check(const struct inject *inject)
+{
+	struct procmem now;
+	struct error *err;
+
+	if (!inject->locked_bytes)
+		return NULL;
+	err = procmem_read(inject->target, &now);
+	if (err || now.locked_bytes <= inject->locked_bytes)
+		return err;
+	return error_create(ERROR_UNSUPPORTED,
+			    "process %d locks all its memory (mlockall), which would make "
+			    "heapattach's sparse tables resident",
+			    target_pid(inject->target));
+}
+
 struct error *inject_place(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;
@@ -257,6 +280,8 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 	if (journal->gate.state != JOURNAL_THERE) {
 		err = mapping_make(borrow, &journal->gate, HA_PAGE, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		if (!err)
+			err = locked_check(inject);
 		if (!err)
 			err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
 		if (err)

@@ -31,8 +31,9 @@ struct inject {
 	struct shm *shm;
 	const struct loader_info *loader;
 	struct ha_core core_header;
-	int core_fd;  /* memfd of core */
-	int entry_fd; /* memfd of entry, ELF file or memory; -1 = not to be passed */
+	int core_fd;	       /* memfd of core */
+	int entry_fd;	       /* memfd of entry, ELF file or memory; -1 = not to be passed */
+	uint64_t locked_bytes; /* of the target's memory before anything was mapped (VmLck) */
 
 	/* Private: the socketpair's ends. */
 	int socket;	   /* ours; -1 = none */
@@ -46,7 +47,8 @@ void inject_deinit(struct inject *inject);
 /*
  * Map gate, core and shm, those that are not there yet, and make the
  * socketpair. Passes entry's memfd if there is one. On error what was made is
- * in the journal: inject_remove().
+ * in the journal: inject_remove(). ERROR_UNSUPPORTED: the target locks all its
+ * memory, and would lock gigabytes of ours.
  */
 MUST_CHECK struct error *inject_place(struct inject *inject, struct borrow *borrow);
 

@@ -188,8 +188,8 @@ static void result_fill(const struct inject *inject, struct inject_boot_result *
 	const struct ha_boot *boot = boot_local(inject);
 
 	result->lock_tries = boot->lock_tries;
-	result->dlopen_ns =
-		boot->loaded_ns > boot->locked_ns ? boot->loaded_ns - boot->locked_ns : 0;
+	if (boot->mode == HA_BOOT_DLOPEN && boot->loaded_ns > boot->locked_ns)
+		result->dlopen_ns = boot->loaded_ns - boot->locked_ns;
 	result->locked_ns = boot->end_ns > boot->locked_ns ? boot->end_ns - boot->locked_ns : 0;
 }
 

@@ -2,6 +2,7 @@
 #include "injector/job.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -434,10 +435,34 @@ static struct error *patch_step(struct job *job, struct borrow *borrow, uint32_t
 	return locked_step(job, borrow, lock_timeout_us, window_patch, window_unpatch, boot);
 }
 
+/* No thread is in core, and none can enter: state was OFF before a memory barrier. */
+static bool core_is_empty(const struct job *job)
+{
+	struct ha_line lines[HA_SHARED_LINES + HA_LINES];
+	size_t i;
+
+	if (!memory_try(&job->reader,
+			job->journal->entry.address + HA_ENTRY_DATA +
+				offsetof(struct ha_entry, shared),
+			lines, sizeof(lines)))
+		return false;
+	for (i = 0; i < HA_SHARED_LINES + HA_LINES; i++) {
+		if (lines[i].depth)
+			return false;
+	}
+	return true;
+}
+
+/* Usually core can go in the same stop, which saves the target a second one. */
 static struct error *restore_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				  struct inject_boot_result *boot)
 {
-	return locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
+	struct error *err =
+		locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
+
+	if (!err && !boot->let_go && core_is_empty(job))
+		err = inject_remove(&job->inject, borrow);
+	return err;
 }
 
 static struct error *remove_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,

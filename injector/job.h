@@ -89,7 +89,11 @@ MUST_CHECK struct error *job_attach(struct job *job);
  */
 MUST_CHECK struct error *job_patch(struct job *job);
 
-/* In a worker: put the slots back while nothing can be unloaded. ERROR_BUSY as above. */
+/*
+ * In a worker, after entry's state is OFF and a memory barrier: put the slots
+ * back while nothing can be unloaded, and take shm, core and gate out if
+ * nobody is in core. ERROR_BUSY as above.
+ */
 MUST_CHECK struct error *job_restore(struct job *job);
 
 /*

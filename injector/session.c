@@ -321,6 +321,7 @@ struct error *session_job(struct session *session, struct job *ret)
 	ret->inject.journal = session->journal;
 	ret->inject.shm = session->shm;
 	ret->inject.loader = &session->loader_info;
+	ret->inject.locked_bytes = session->locked_bytes;
 	return image_core_header(&ret->inject.core_header);
 }
 
@@ -510,6 +511,7 @@ static void memory_describe(struct session *session, struct profile_memory *memo
 	memory->anon_bytes = now.anon_bytes;
 	memory->file_bytes = now.file_bytes;
 	memory->shmem_bytes = now.shmem_bytes;
+	session->locked_bytes = now.locked_bytes;
 }
 
 struct error *session_attach(struct session *session)

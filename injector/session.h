@@ -63,6 +63,7 @@ struct session {
 	uint64_t modules_checked_ns;
 	bool attached; /* hooks may be in the target */
 	uint64_t rebound_slots;
+	uint64_t locked_bytes; /* VmLck before the attach */
 };
 
 /* Preflight. @options must outlive the session. */

@@ -34,7 +34,18 @@ static struct error *patch_work(void *context)
 	return job_patch(context);
 }
 
-/* Hook what new modules bring. */
+static bool slots_planned(const struct slots *slots)
+{
+	size_t i;
+
+	for (i = 0; i < slots->count; i++) {
+		if (slots->slot[i].state == SLOT_PLANNED)
+			return true;
+	}
+	return false;
+}
+
+/* Hook what new modules bring; entry itself is one that brings nothing. */
 static struct error *modules_patch(struct session *session)
 {
 	struct slots old = session->slots;
@@ -51,6 +62,8 @@ static struct error *modules_patch(struct session *session)
 	slots_place(&fresh, session->journal->entry.address);
 	session->slots = fresh;
 	slots_deinit(&old);
+	if (!slots_planned(&session->slots))
+		return NULL;
 	err = session_job(session, &job);
 	if (!err)
 		err = worker_run(patch_work, &job, WORKER_TIMEOUT_MS);

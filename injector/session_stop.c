@@ -30,15 +30,16 @@ static struct error *state_off(struct session *session)
 				    session->journal->entry.address + HA_ENTRY_DATA +
 					    offsetof(struct ha_entry, state),
 				    &off, sizeof(off));
-	if (!err)
-		session->journal->state_on = 0;
-	return err;
+	if (err)
+		return err;
+	session->journal->state_on = 0;
+	/* Now every thread either sees state OFF, or its depth is visible to us. */
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+		return error_os(errno, "cannot order memory with the target's threads");
+	return NULL;
 }
 
-/*
- * Wait until each line's depth was seen at 0 once. The barrier makes every
- * thread of the target either see state OFF or have its depth visible to us.
- */
+/* Wait until each line's depth was seen at 0 once. */
 static struct error *quiesce_wait(struct session *session, bool *ret)
 {
 	struct timespec pause = {.tv_nsec = 1000000};
@@ -49,8 +50,6 @@ static struct error *quiesce_wait(struct session *session, bool *ret)
 	size_t i, left;
 
 	*ret = false;
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
-		return error_os(errno, "cannot order memory with the target's threads");
 	for (waited_ms = 0; waited_ms < QUIESCE_TIMEOUT_MS; waited_ms++) {
 		err = memory_read(&session->memory,
 				  session->journal->entry.address + HA_ENTRY_DATA +
@@ -167,7 +166,7 @@ struct error *session_stop(struct session *session)
 	if (err)
 		return err;
 	restore_err = slots_put_back(session);
-	if (session->journal->entry.state == JOURNAL_THERE && session->journal->slots_written)
+	if (objects_left(session) && session->journal->slots_written)
 		err = quiesce_wait(session, &quiet);
 	if (!err && quiet && objects_left(session))
 		remove_err = job_in_worker(session, remove_work, PROFILE_PAUSE_UNLOAD);
