@@ -59,8 +59,8 @@ struct machine {
 static struct cfi_rule *machine_rule(struct machine *machine, uint64_t number)
 {
 	static const int8_t index[17] = {
-		[3] = 1 + CFI_RBX,  [6] = 1 + CFI_RBP,	[12] = 1 + CFI_R12, [13] = 1 + CFI_R13,
-		[14] = 1 + CFI_R14, [15] = 1 + CFI_R15, [16] = 1 + CFI_RA,
+		[3] = 1 + CFI_RBX,  [6] = 1 + CFI_RBP,	[7] = 1 + CFI_RSP,  [12] = 1 + CFI_R12,
+		[13] = 1 + CFI_R13, [14] = 1 + CFI_R14, [15] = 1 + CFI_R15, [16] = 1 + CFI_RA,
 	};
 
 	if (number >= sizeof(index) || !index[number])

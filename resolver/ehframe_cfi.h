@@ -40,6 +40,7 @@ enum cfi_register {
 	CFI_R13,
 	CFI_R14,
 	CFI_R15,
+	CFI_RSP, /* by convention the CFA, without a rule of its own */
 	CFI_REGISTERS
 };
 

@@ -191,6 +191,14 @@ static bool ra_is_normal(const struct cfi_state *state)
 	return state->reg[CFI_RA].how == CFI_OFFSET && state->reg[CFI_RA].offset == -8;
 }
 
+/* Code that switches stacks (longjmp) says where the caller's rsp is; we take it to be the CFA. */
+static bool rsp_is_cfa(const struct cfi_state *state)
+{
+	const struct cfi_rule *rsp = &state->reg[CFI_RSP];
+
+	return rsp->how == CFI_UNSPECIFIED || (rsp->how == CFI_VAL_OFFSET && rsp->offset == 0);
+}
+
 /* Fits the 16-bit form? */
 static bool pack(const struct cfi_state *state, uint16_t *ret)
 {
@@ -198,7 +206,7 @@ static bool pack(const struct cfi_state *state, uint16_t *ret)
 	int64_t offset = state->cfa.offset;
 	uint16_t rule;
 
-	if (state->cfa.how != CFI_REGISTER || !ra_is_normal(state))
+	if (state->cfa.how != CFI_REGISTER || !ra_is_normal(state) || !rsp_is_cfa(state))
 		return false;
 	if (state->cfa_register != HA_EXT_RSP && state->cfa_register != HA_EXT_RBP)
 		return false;
@@ -282,7 +290,7 @@ static struct ha_rule_ext ext_of_state(const struct cfi_state *state)
 	struct place cfa = place_of_cfa(state);
 
 	if (!cfa.valid || cfa.offset != (int32_t)cfa.offset || cfa.add != (int32_t)cfa.add ||
-	    !ext_set_ra(state, &cfa, &ext) || !ext_set_rbp(state, &cfa, &ext))
+	    !rsp_is_cfa(state) || !ext_set_ra(state, &cfa, &ext) || !ext_set_rbp(state, &cfa, &ext))
 		return (struct ha_rule_ext){.flags = HA_EXT_STOP};
 	ext.base = cfa.reg;
 	ext.cfa_offset = (int32_t)cfa.offset;
