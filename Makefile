@@ -50,7 +50,7 @@ CORE_SRC	= $(wildcard payload/core/*.c payload/boot/*.c) payload/arch/$(ARCH)/bo
 ENTRY_SRC	= $(wildcard payload/entry/*.c) payload/arch/$(ARCH)/entry.S
 # Payload files that make no system call: also built hosted, for the tests.
 PURE_SRC	= $(wildcard payload/core/*.c)
-TEST_SRC	= $(wildcard tests/*.c)
+TEST_SRC	= $(wildcard tests/*.c tests/arch/$(ARCH).c)
 
 objects	= $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJ	= $(call objects,$(RESOLVER_SRC) $(INJECTOR_SRC) injector/payload_image.S)

@@ -157,8 +157,13 @@ static struct error *wait_until(struct borrow *borrow, uint64_t deadline, bool *
 	while (!err) {
 		borrow->stop = tracee_wait(borrow->tracer, borrow->tid, deadline);
 		if (borrow->stop.kind == TRACEE_RUNNING) {
-			*stopped_ret = false;
-			return NULL;
+			/* An exec by another thread ends T without a report to us. */
+			err = target_check(borrow->target);
+			if (err)
+				borrow->stop.kind = TRACEE_GONE;
+			else
+				*stopped_ret = false;
+			return err;
 		}
 		if (borrow->stop.kind == TRACEE_GONE)
 			return expect_stopped(borrow);
