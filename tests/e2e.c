@@ -329,7 +329,7 @@ void run_program(struct run *ret, const struct folder *folder, const char *argum
 	run_finish(ret, 120);
 }
 
-struct json *report_json(const struct folder *folder, const char *recording)
+struct json *run_report_json(const struct folder *folder, const char *recording)
 {
 	CLEANUP(run_deinit) struct run run = {0};
 

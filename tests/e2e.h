@@ -93,7 +93,7 @@ void run_deinit(struct run *run);
 void run_wait_attached(struct run *run, pid_t pid);
 
 /* heapattach report FILE --format json. Free with json_free(). */
-struct json *report_json(const struct folder *folder, const char *recording);
+struct json *run_report_json(const struct folder *folder, const char *recording);
 
 /* Sleep. */
 void wait_ms(unsigned int ms);

@@ -259,7 +259,7 @@ START_TEST(killed_target_is_reported_as_it_was_at_its_death)
 	run_finish(&run, 60);
 	ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 	CLEANUP(json_freep)
-	struct json *report = report_json(&folder, folder_file(&folder, "killed.hap"));
+	struct json *report = run_report_json(&folder, folder_file(&folder, "killed.hap"));
 	ck_assert_uint_gt(json_count(report, "totals.inuse_bytes"), 0);
 }
 END_TEST

@@ -39,7 +39,7 @@ static struct json *record_end(void)
 	run_finish(&run, 120);
 	ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 	child_expect(&target, "check", "ok");
-	return report_json(&folder, folder_file(&folder, "out.hap"));
+	return run_report_json(&folder, folder_file(&folder, "out.hap"));
 }
 
 /* ---- frames */

@@ -96,7 +96,7 @@ static void attach_ten_times(void)
 		run_program(&run, &folder, "-p %d --exact -d 1 -q -o %s", server.target, file);
 		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 		run_deinit(&run);
-		CLEANUP(json_freep) struct json *report = report_json(&folder, file);
+		CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);
 		sums_add(report);
 	}
 	wait_ms(500);

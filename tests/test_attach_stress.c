@@ -213,7 +213,7 @@ static void pause_agrees_with_the_clock(const char *how)
 		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 		run_deinit(&run);
 		ck_assert_int_eq(sscanf(child_ask(&target, "check"), "gap_us=%lf", &gap), 1);
-		CLEANUP(json_freep) struct json *report = report_json(&folder, file);
+		CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);
 		said = longest_pause(report);
 		ck_assert_msg(said < gap + 300, "said %.0f us, the target saw %.0f us", said, gap);
 		if (gap - said < closest)
