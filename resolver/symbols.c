@@ -121,6 +121,9 @@ struct error *symbols_add(struct symbols *symbols, struct elffile *file, enum el
 			section = &sections[symbol.section];
 		if (!is_function(&symbol, section))
 			continue;
+		/* The table lacks the functions in between that would end it. */
+		if (table == ELFFILE_DYNSYM && !symbol.size)
+			continue;
 		err = append(symbols, &symbol, section);
 		if (err)
 			return err;

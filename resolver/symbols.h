@@ -8,8 +8,9 @@
  * Which symbol an address belongs to: the one with the highest start at or
  * below it, if the address is within the symbol's size. A symbol of size 0
  * (assembly) reaches to the next symbol or to the end of its section, whichever
- * is first; inside a function that has a size it is a label and is
- * passed over. Of several symbols at one address, the first of: a typed one, one with a size,
+ * is first; inside a function that has a size it is a label and is passed over,
+ * and in a dynamic table it is left out, for its end is not known there. Of
+ * several symbols at one address, the first of: a typed one, one with a size,
  * global before weak before local, fewer leading underscores, the first added.
  * An address in no symbol has no name: the nearest one would be wrong.
  *
