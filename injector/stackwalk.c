@@ -198,7 +198,12 @@ enum walk_end stackwalk(const struct code_map *map, const struct stack_image *im
 			size_t capacity, size_t *count_ret)
 {
 	struct walk walk = {
-		.map = map, .image = image, .pc = start->pc, .known = 0xffff, .exact = true};
+		.map = map,
+		.image = image,
+		.pc = start->pc,
+		.known = 0xffff,
+		.exact = !start->after_call,
+	};
 
 	memcpy(walk.reg, start->reg, sizeof(walk.reg));
 	for (size_t count = 0; count < capacity; count++) {

@@ -45,6 +45,7 @@ struct stack_image {
 struct walk_registers {
 	uint64_t pc;
 	uint64_t reg[16];
+	bool after_call; /* @pc is a return address, not the next instruction */
 };
 
 #define STACKWALK_NO_MODULE UINT32_MAX
