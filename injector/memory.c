@@ -4,8 +4,10 @@
 #include "injector/target.h"
 #include "resolver/cleanup.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A string is read in pieces that never cross a page: the next may be unmapped. */
 #define PIECE 256u
@@ -20,9 +22,39 @@ static struct error *write_to_target(void *ctx, uint64_t addr, const void *buf, 
 	return target_write(ctx, addr, buf, size);
 }
 
+/* /proc/PID/pagemap has 8 bytes for each page; bit 63: it is in memory. */
+#define PAGEMAP_PRESENT (1ull << 63)
+#define PAGE_SIZE_BYTES 4096u
+
+static bool resident_in_target(void *ctx, uint64_t addr, size_t count, bool *ret)
+{
+	CLEANUP(closep) int fd = -1;
+	uint64_t entry[MEMORY_RESIDENT_MAX];
+	size_t size = count * sizeof(*entry);
+	struct error *err;
+
+	if (count > MEMORY_RESIDENT_MAX)
+		return false;
+	err = target_open_file(ctx, "pagemap", O_RDONLY, &fd);
+	if (err) {
+		error_free(err);
+		return false;
+	}
+	if (pread(fd, entry, size, (off_t)(addr / PAGE_SIZE_BYTES * sizeof(*entry))) !=
+	    (ssize_t)size)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		ret[i] = entry[i] & PAGEMAP_PRESENT;
+	return true;
+}
+
 struct memory_reader memory_reader_of(struct target *target)
 {
-	return (struct memory_reader){.read = read_from_target, .ctx = target};
+	return (struct memory_reader){
+		.read = read_from_target,
+		.resident = resident_in_target,
+		.ctx = target,
+	};
 }
 
 struct memory_writer memory_writer_of(struct target *target)
@@ -41,6 +73,15 @@ struct error *memory_read(const struct memory_reader *memory, uint64_t addr, voi
 struct error *memory_read_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret)
 {
 	return memory_read(memory, addr, ret, sizeof(*ret));
+}
+
+bool memory_resident(const struct memory_reader *memory, uint64_t addr, size_t count, bool *ret)
+{
+	if (memory->resident)
+		return memory->resident(memory->ctx, addr, count, ret);
+	for (size_t i = 0; i < count; i++)
+		ret[i] = true;
+	return true;
 }
 
 bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size)

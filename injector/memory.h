@@ -11,6 +11,7 @@
 
 #include "resolver/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,11 @@ struct target;
 struct memory_reader {
 	/* Fill @buf with @size bytes from @addr, or fail. */
 	struct error *(*read)(void *ctx, uint64_t addr, void *buf, size_t size);
+	/*
+	 * Which of the @count pages from @addr on have memory behind them now.
+	 * NULL: all. See memory_resident().
+	 */
+	bool (*resident)(void *ctx, uint64_t addr, size_t count, bool *ret);
 	void *ctx;
 };
 
@@ -40,6 +46,16 @@ MUST_CHECK struct error *memory_read_u64(const struct memory_reader *memory, uin
 /* True if the read succeeded; for probing, where failure is an answer. */
 bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
 bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret);
+
+#define MEMORY_RESIDENT_MAX 64u /* pages asked for at once */
+
+/*
+ * Which of @count pages from @addr on (page-aligned) have memory behind them.
+ * Whoever reads much of somebody's writable memory asks first: the kernel gives
+ * a page to every untouched address that is read from outside, and the target
+ * would pay for it. False if it cannot be told; read nothing then.
+ */
+bool memory_resident(const struct memory_reader *memory, uint64_t addr, size_t count, bool *ret);
 
 /*
  * Read a string of at most @max bytes without its NUL. ERROR_FORMAT if it is

@@ -327,6 +327,26 @@ static void scan_words(struct scan *scan, uint64_t address, const uint64_t *word
 	}
 }
 
+/* Scan the pages of one chunk that the target has touched; the others hold nothing. */
+static void scan_chunk(struct scan *scan, const struct memory_reader *memory, uint64_t address,
+		       size_t size, uint64_t *words)
+{
+	bool resident[SCAN_CHUNK / HA_PAGE];
+	size_t pages = size / HA_PAGE;
+	size_t end;
+
+	_Static_assert(SCAN_CHUNK / HA_PAGE <= MEMORY_RESIDENT_MAX, "a chunk is asked for at once");
+	if (!memory_resident(memory, address, pages, resident))
+		return;
+	for (size_t i = 0; i < pages; i = end) {
+		for (end = i + 1; end < pages && resident[end] == resident[i];)
+			end++;
+		if (resident[i] &&
+		    memory_try(memory, address + i * HA_PAGE, words, (end - i) * HA_PAGE))
+			scan_words(scan, address + i * HA_PAGE, words, (end - i) * HA_PAGE / 8);
+	}
+}
+
 /* Memory that a program keeps pointers in; thread stacks look the same and are scanned too. */
 static bool is_scanned(const struct map *map, const struct slots *slots)
 {
@@ -365,8 +385,7 @@ struct error *slots_saved_pointers(const struct memory_reader *memory, const str
 				break;
 			}
 			done += size;
-			if (memory_try(memory, at, words, size))
-				scan_words(&scan, at, words, size / 8);
+			scan_chunk(&scan, memory, at, size, words);
 		}
 	}
 	*count_ret = scan.found;
