@@ -109,7 +109,6 @@ static bool leave_stub(const struct safepoint_context *context, uint32_t module,
 		    sizeof(registers->pc))
 		return false;
 	*sp += sizeof(registers->pc);
-	registers->after_call = true;
 	return true;
 }
 
@@ -143,12 +142,18 @@ static enum safepoint_reason check_in_libc(const struct safepoint_context *conte
 	return syscall_is_safe(verdict->number) ? SAFEPOINT_SAFE : SAFEPOINT_UNLISTED_SYSCALL;
 }
 
-/* The precheck; *registers_ret: where the walk starts. */
+/* Where the walk starts. */
+struct position {
+	struct walk_registers registers;
+	bool after_call;
+};
+
+/* The precheck. */
 static void precheck(const struct safepoint_context *context, const struct safepoint_thread *thread,
-		     struct walk_registers *registers_ret, struct safepoint_verdict *ret)
+		     struct position *position_ret, struct safepoint_verdict *ret)
 {
-	struct walk_registers registers = thread->registers;
-	uint32_t module = find_module(context, registers.pc);
+	struct position position = {.registers = thread->registers};
+	uint32_t module = find_module(context, position.registers.pc);
 	enum safepoint_reason reason;
 
 	*ret = (struct safepoint_verdict){
@@ -156,27 +161,28 @@ static void precheck(const struct safepoint_context *context, const struct safep
 		.number = thread->syscall_number,
 		.blocked = thread->syscall_number >= 0,
 	};
-	if (leave_stub(context, module, &registers))
-		module = find_module(context, registers.pc - 1);
+	position.after_call = leave_stub(context, module, &position.registers);
+	if (position.after_call)
+		module = find_module(context, position.registers.pc - 1);
 	if (!has_libc(context))
 		reason = SAFEPOINT_NO_LIBC;
 	else if (thread->rseq_cs)
 		reason = SAFEPOINT_IN_RSEQ;
-	else if ((module_flags(context, module) & SAFEPOINT_LIBC) && !registers.after_call)
+	else if ((module_flags(context, module) & SAFEPOINT_LIBC) && !position.after_call)
 		reason = check_in_libc(context, thread, ret);
 	else
 		reason = check_outside_libc(context, thread->syscall_number, module);
 	if (reason != SAFEPOINT_SAFE)
-		refuse(ret, reason, module, registers.pc, 0);
-	*registers_ret = registers;
+		refuse(ret, reason, module, position.registers.pc, 0);
+	*position_ret = position;
 }
 
 void safepoint_precheck(const struct safepoint_context *context,
 			const struct safepoint_thread *thread, struct safepoint_verdict *ret)
 {
-	struct walk_registers registers;
+	struct position position;
 
-	precheck(context, thread, &registers, ret);
+	precheck(context, thread, &position, ret);
 }
 
 /* A walked stack and what the rules made of it so far. */
@@ -319,40 +325,40 @@ static void judge(const struct safepoint_context *context, const struct walk_fra
 	check_middle(&stack, verdict);
 }
 
-static enum walk_end walk(const struct safepoint_context *context,
-			  const struct walk_registers *registers, size_t size,
-			  struct walk_frame *frames, size_t *count_ret)
+static enum walk_end walk(const struct safepoint_context *context, const struct position *position,
+			  size_t size, struct walk_frame *frames, size_t *count_ret)
 {
 	CLEANUP(freep) uint8_t *bytes = malloc(size);
-	struct stack_image image = {.low = registers->reg[HA_EXT_RSP], .bytes = bytes};
+	struct stack_image image = {.low = position->registers.reg[HA_EXT_RSP], .bytes = bytes};
 
 	*count_ret = 0;
 	if (!bytes)
 		return WALK_OUTSIDE;
 	image.size = context->read(context->read_data, image.low, bytes, size);
-	return stackwalk(&context->code, &image, registers, frames, FRAMES_MAX, count_ret);
+	return stackwalk(&context->code, &image, &position->registers, position->after_call, frames,
+			 FRAMES_MAX, count_ret);
 }
 
 void safepoint_check(const struct safepoint_context *context, const struct safepoint_thread *thread,
 		     struct safepoint_verdict *ret)
 {
 	CLEANUP(freep) struct walk_frame *frames = malloc(FRAMES_MAX * sizeof(*frames));
-	struct walk_registers registers;
+	struct position position;
 	enum walk_end end;
 	size_t count;
 
-	precheck(context, thread, &registers, ret);
+	precheck(context, thread, &position, ret);
 	if (ret->reason != SAFEPOINT_SAFE)
 		return;
 	if (!frames) {
-		refuse(ret, SAFEPOINT_INCOMPLETE, STACKWALK_NO_MODULE, registers.pc, 0);
+		refuse(ret, SAFEPOINT_INCOMPLETE, STACKWALK_NO_MODULE, position.registers.pc, 0);
 		return;
 	}
-	end = walk(context, &registers, STACK_SIZE, frames, &count);
+	end = walk(context, &position, STACK_SIZE, frames, &count);
 	if (end == WALK_OUTSIDE)
-		end = walk(context, &registers, STACK_SIZE_MAX, frames, &count);
+		end = walk(context, &position, STACK_SIZE_MAX, frames, &count);
 	if (count == 0)
-		refuse(ret, SAFEPOINT_INCOMPLETE, STACKWALK_NO_MODULE, registers.pc, 0);
+		refuse(ret, SAFEPOINT_INCOMPLETE, STACKWALK_NO_MODULE, position.registers.pc, 0);
 	else
 		judge(context, frames, count, end, ret);
 }

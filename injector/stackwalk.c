@@ -194,15 +194,15 @@ static enum walk_end look_up(const struct walk *walk, struct walk_frame *frame,
 }
 
 enum walk_end stackwalk(const struct code_map *map, const struct stack_image *image,
-			const struct walk_registers *start, struct walk_frame *frames,
-			size_t capacity, size_t *count_ret)
+			const struct walk_registers *start, bool after_call,
+			struct walk_frame *frames, size_t capacity, size_t *count_ret)
 {
 	struct walk walk = {
 		.map = map,
 		.image = image,
 		.pc = start->pc,
 		.known = 0xffff,
-		.exact = !start->after_call,
+		.exact = !after_call,
 	};
 
 	memcpy(walk.reg, start->reg, sizeof(walk.reg));

@@ -45,7 +45,6 @@ struct stack_image {
 struct walk_registers {
 	uint64_t pc;
 	uint64_t reg[16];
-	bool after_call; /* @pc is a return address, not the next instruction */
 };
 
 #define STACKWALK_NO_MODULE UINT32_MAX
@@ -74,11 +73,12 @@ enum walk_end {
  * Walk. Frames are stored innermost first, the one in which the walk ended
  * included.
  *
+ * @after_call start->pc is a return address, not the instruction that runs next
  * @frames   room for @capacity frames (at least 1)
  * @count_ret how many were stored
  */
 enum walk_end stackwalk(const struct code_map *map, const struct stack_image *image,
-			const struct walk_registers *start, struct walk_frame *frames,
-			size_t capacity, size_t *count_ret);
+			const struct walk_registers *start, bool after_call,
+			struct walk_frame *frames, size_t capacity, size_t *count_ret);
 
 #endif
