@@ -85,8 +85,7 @@ void world_add_segment(struct world *world, uint64_t buckets)
 
 	if (world->live_used + size > live->size || shm->segments == HA_SEGMENTS)
 		abort();
-	shm->segment[shm->segments] =
-		(struct ha_segment){live->offset + world->live_used, buckets};
+	shm->segment[shm->segments] = (struct ha_segment){live->offset + world->live_used, buckets};
 	world->live_used += size;
 	__atomic_store_n(&shm->segments, shm->segments + 1, __ATOMIC_RELEASE);
 }
@@ -154,7 +153,8 @@ void world_add_rows(struct world *world, uint64_t low, uint64_t size, const stru
 	}
 	table->next = next;
 	table->size = table->ext + next * (uint32_t)sizeof(*ext);
-	world_add_module(world, low, low + size, world_add_table(world, table, table->size, low), 0);
+	world_add_module(world, low, low + size, world_add_table(world, table, table->size, low),
+			 0);
 	free(table);
 }
 

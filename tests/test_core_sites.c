@@ -68,8 +68,8 @@ START_TEST(tells_stacks_apart_by_frames_generation_and_flags)
 {
 	uint64_t pc[] = {0x1000, 0x2000, 0x3000};
 	const struct site_key keys[] = {
-		{pc, 3, 1, 0},		       {pc, 2, 1, 0}, {pc, 3, 2, 0},
-		{pc, 3, 1, HA_SITE_TRUNCATED}, {pc + 1, 2, 1, 0},
+		{pc, 3, 1, 0},	   {pc, 2, 1, 0}, {pc, 3, 2, 0}, {pc, 3, 1, HA_SITE_TRUNCATED},
+		{pc + 1, 2, 1, 0},
 	};
 
 	for (uint32_t i = 0; i < 5; i++)

@@ -57,7 +57,7 @@ static bool stack_holds(const struct stack_bounds *bounds, uint64_t sp)
 
 bool stack_find(const struct ha_shm *shm, uint64_t fs, uint64_t sp, struct stack_bounds *ret)
 {
-	struct stack_bounds bounds;
+	struct stack_bounds bounds = {0, 0};
 	bool known;
 
 	if (fs == shm->main_fs) {
