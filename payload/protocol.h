@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
 
 /*
  * One thread's own cache line. A thread finds its line by its thread pointer
- * (fs base): first probe HA_LINE_HASH(fs), then the next ones. A line with
+ * (fs base; see bare_threads): first probe HA_LINE_HASH(fs), then the next ones. A line with
  * key 0 is free and is claimed by compare-and-swap. A thread that finds no
  * line within HA_LINE_PROBES uses the shared line of its hash in
  * ha_entry.shared, with locked instructions. Lines are not given back when a
@@ -130,7 +130,14 @@ struct ha_entry {
 	uint32_t npairs;      /* I  pairs in use; only grows */
 	uint32_t session;     /* I  grows by one with each attach */
 	uint32_t bodies[HA_CLASSES]; /* constant: offsets of the stub bodies from entry's start */
-	uint32_t pad[4];
+	/*
+	 * I  How stubs find the thread pointer. 0: the word at fs:0, as the psABI
+	 * has it; wherever a C library made the threads. 1: the register itself,
+	 * for programs whose threads may have none (fs base 0); needs FSGSBASE
+	 * and costs 2-5 ns a call.
+	 */
+	uint32_t bare_threads;
+	uint32_t pad[3];
 	struct ha_pair pairs[HA_PAIRS];
 	struct ha_line shared[HA_SHARED_LINES] __attribute__((aligned(64)));
 	struct ha_line lines[HA_LINES];

@@ -491,6 +491,7 @@ START_TEST(thread_without_thread_pointer_uses_a_shared_line)
 	uint64_t stub = hooked_pair(0, HA_CLASS_ALLOC, (uint64_t)(uintptr_t)quiet_original);
 
 	hooked.entry->core_alloc = (uint64_t)(uintptr_t)quiet_alloc;
+	hooked.entry->bare_threads = 1;
 	call_prepare(&call, stub, allocations[0].argument);
 	marked_call_without_thread_pointer(&call);
 	ck_assert_uint_eq(hooked.events, 1);

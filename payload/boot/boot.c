@@ -248,7 +248,7 @@ static void loader_session_unseen(struct ha_boot *boot)
 		error_number = FUNCTION(errno_location_function, boot->fn_errno_location)();
 		saved_error_number = *error_number;
 	}
-	if (boot->dlerror_offset && thread_pointer()) {
+	if (boot->dlerror_offset) {
 		pending = (uint64_t *)(thread_pointer() + (uint64_t)boot->dlerror_offset);
 		saved_pending = *pending;
 		*pending = 0;

@@ -47,6 +47,7 @@ SAME(ENTRY_CORE_XALLOCX, offsetof(struct ha_entry, core_xallocx));
 SAME(ENTRY_SESSION, offsetof(struct ha_entry, session));
 SAME(ENTRY_BODIES, offsetof(struct ha_entry, bodies));
 SAME(ENTRY_BODIES_END - ENTRY_BODIES, sizeof(((struct ha_entry *)0)->bodies));
+SAME(ENTRY_BARE_THREADS, offsetof(struct ha_entry, bare_threads));
 SAME(ENTRY_PAIRS, offsetof(struct ha_entry, pairs));
 SAME(ENTRY_SHARED_LINES, offsetof(struct ha_entry, shared));
 SAME(ENTRY_LINES, offsetof(struct ha_entry, lines));

@@ -23,13 +23,13 @@ static inline int64_t syscall6(int64_t number, uint64_t a, uint64_t b, uint64_t 
 	return ret;
 }
 
-/* The calling thread's thread pointer; 0 if it has none. */
+/* The calling thread's thread pointer; it must have one. */
 static inline uint64_t thread_pointer(void)
 {
-	uint64_t fs;
+	uint64_t pointer;
 
-	__asm__ volatile("rdfsbase %0" : "=r"(fs));
-	return fs;
+	__asm__ volatile("mov %%fs:0, %0" : "=r"(pointer));
+	return pointer;
 }
 
 #endif
