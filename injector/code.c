@@ -270,6 +270,15 @@ static struct error *table_publish(struct code_module *module, struct shm *shm, 
 			     &module->shm_offset);
 }
 
+static uint32_t publish_flags(const struct code_module *code, const struct module *module)
+{
+	bool permanent = module->is_executable || module->is_libc || module->is_loader ||
+			 module->is_vdso || module->is_entry;
+
+	return (code->shm_offset ? 0 : HA_MODULE_NO_TABLE) |
+	       (module->is_entry ? HA_MODULE_ENTRY : 0) | (permanent ? HA_MODULE_PERMANENT : 0);
+}
+
 struct error *code_publish(struct code *code, struct shm *shm, const struct modules *modules,
 			   uint32_t generation)
 {
@@ -291,8 +300,7 @@ struct error *code_publish(struct code *code, struct shm *shm, const struct modu
 		list[i].high = range->high;
 		list[i].table = module->shm_offset;
 		list[i].id = module->id;
-		list[i].flags = (module->shm_offset ? 0 : HA_MODULE_NO_TABLE) |
-				(modules->module[range->module]->is_entry ? HA_MODULE_ENTRY : 0);
+		list[i].flags = publish_flags(module, modules->module[range->module]);
 	}
 	return shm_publish_modules(shm, list, (uint32_t)code->context.code.count, generation,
 				   modules->load_adds);

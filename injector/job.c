@@ -135,6 +135,8 @@ struct error *job_hook(struct job *job, uint64_t entry)
 
 	if (err)
 		return err;
+	job->shm->header->entry_low = entry;
+	job->shm->header->entry_high = entry + HA_ENTRY_DATA;
 	slots_place(job->slots, entry);
 	job->journal->slots_written = 1;
 	return slots_write(&job->reader, &job->writer, job->slots, &job->result->slots);
