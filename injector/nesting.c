@@ -17,16 +17,19 @@
  */
 #define DEPTH_C	       1
 #define DEPTH_OPERATOR 2
-#define INSNS_MAX      4000u /* decoded for one function with all that it calls */
+#define INSNS_C	       300u /* decoded for one function with all that it calls */
+#define INSNS_OPERATOR 1000u
 #define FUNCTION_BYTES 8192u /* a jump further than this from a function's start is a tail call */
 #define PENDING_MAX    512u
-#define VISITED_SLOTS  16384u /* a power of two, > 2 * INSNS_MAX */
-#define CACHED_PAGES   32u
+#define VISITED_SLOTS  4096u  /* a power of two, > 2 * INSNS_OPERATOR */
+#define BLOCK_BYTES    16384u /* of code, read and cached at once; a power of two */
+#define CACHED_BLOCKS  32u
 #define RECURSION_MAX  8
 
-struct page {
-	uint64_t address; /* 1 = empty */
-	uint8_t bytes[HA_PAGE];
+struct block {
+	uint64_t address;  /* 1 = empty */
+	size_t first, end; /* the bytes that could be read */
+	uint8_t bytes[BLOCK_BYTES];
 };
 
 struct decision {
@@ -39,6 +42,7 @@ struct decision {
 /* A word that a PLT stub or call jumps through, and whose name is a hooked function. */
 struct named_slot {
 	uint64_t address;
+	uint64_t call;
 	uint16_t function;
 };
 
@@ -46,10 +50,13 @@ struct nesting_walker {
 	const struct memory_reader *memory;
 	const struct modules *modules;
 	struct insn_decoder *decoder;
-	struct page page[CACHED_PAGES];
-	size_t next_page;
+	struct block block[CACHED_BLOCKS];
+	size_t next_block;
 	struct named_slot *slot; /* sorted by address */
 	size_t slot_count;
+	bool sorted;
+	const struct module **self_contained; /* owned */
+	size_t self_contained_count;
 	struct decision *decision;
 	size_t decision_count;
 	int recursion;
@@ -65,12 +72,16 @@ struct pending {
 struct walk {
 	struct nesting_walker *walker;
 	const struct function *function;
+	/* First in, first out: the function's own code before that of what it calls. */
 	struct pending pending[PENDING_MAX];
-	size_t pending_count;
+	size_t pending_first, pending_count;
 	uint64_t visited[VISITED_SLOTS]; /* hash set of addresses; 0 = empty */
-	size_t insns;
+	size_t insns, max_insns;
+	uint8_t max_depth;
 	bool inner, undecided, indirect;
-	bool cut; /* not all of it was seen */
+	bool own;    /* a slot was reached through which the object calls itself */
+	bool bypass; /* a path returned without any such call */
+	bool cut;    /* not all of it was seen */
 	struct error *err;
 };
 
@@ -92,11 +103,12 @@ static struct {
 	size_t count; /* ever stored; the oldest are overwritten */
 } memory_of_decisions = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool remembered_key(const struct nesting_walker *walker, size_t function, uint64_t address,
-			   struct remembered *ret)
-{
-	const struct module *module = modules_find_code(walker->modules, address);
+/* A "function" of the whole object: is it self-contained? INNER: yes. */
+#define SELF_CONTAINED UINT16_MAX
 
+static bool module_key(const struct module *module, size_t function, uint64_t address,
+		       struct remembered *ret)
+{
 	if (!module || !module->build_id_size)
 		return false;
 	*ret = (struct remembered){
@@ -139,23 +151,36 @@ static void remember(const struct remembered *key, enum nesting result)
 
 /* ---- reading code */
 
-/* The page of @address, or NULL if it cannot be read. */
-static const uint8_t *page_get(struct nesting_walker *walker, uint64_t address)
+/* An object's code need not fill the block: then it is read page by page. */
+static void block_fill(const struct memory_reader *memory, uint64_t address, struct block *block)
 {
-	uint64_t start = address & ~((uint64_t)HA_PAGE - 1);
-	struct page *page;
+	block->first = 0;
+	block->end = BLOCK_BYTES;
+	if (memory_try(memory, block->address, block->bytes, BLOCK_BYTES))
+		return;
+	block->first = block->end = (address - block->address) & ~(size_t)(HA_PAGE - 1);
+	while (block->end < BLOCK_BYTES &&
+	       memory_try(memory, block->address + block->end, block->bytes + block->end, HA_PAGE))
+		block->end += HA_PAGE;
+}
 
-	for (size_t i = 0; i < CACHED_PAGES; i++) {
-		if (walker->page[i].address == start)
-			return walker->page[i].bytes;
+/* The block with @address, or NULL if it cannot be read. */
+static const struct block *block_get(struct nesting_walker *walker, uint64_t address)
+{
+	uint64_t start = address & ~((uint64_t)BLOCK_BYTES - 1);
+	struct block *block;
+
+	for (size_t i = 0; i < CACHED_BLOCKS; i++) {
+		block = &walker->block[i];
+		if (block->address == start && address - start >= block->first &&
+		    address - start < block->end)
+			return block;
 	}
-	page = &walker->page[walker->next_page];
-	walker->next_page = (walker->next_page + 1) % CACHED_PAGES;
-	page->address = 1;
-	if (!memory_try(walker->memory, start, page->bytes, HA_PAGE))
-		return NULL;
-	page->address = start;
-	return page->bytes;
+	block = &walker->block[walker->next_block];
+	walker->next_block = (walker->next_block + 1) % CACHED_BLOCKS;
+	block->address = start;
+	block_fill(walker->memory, address, block);
+	return address - start < block->end ? block : NULL;
 }
 
 #define INSN_BYTES 16
@@ -166,15 +191,14 @@ static size_t code_read(struct nesting_walker *walker, uint64_t address, uint8_t
 	size_t done = 0;
 
 	while (done < INSN_BYTES) {
-		uint64_t at = address + done;
-		size_t in_page = at % HA_PAGE, piece = HA_PAGE - in_page;
-		const uint8_t *page = page_get(walker, at);
+		const struct block *block = block_get(walker, address + done);
+		size_t at, piece;
 
-		if (!page)
+		if (!block)
 			break;
-		if (piece > INSN_BYTES - done)
-			piece = INSN_BYTES - done;
-		memcpy(buf + done, page + in_page, piece);
+		at = (size_t)(address + done - block->address);
+		piece = block->end - at < INSN_BYTES - done ? block->end - at : INSN_BYTES - done;
+		memcpy(buf + done, block->bytes + at, piece);
 		done += piece;
 	}
 	return done;
@@ -216,45 +240,59 @@ static int slot_compare(const void *a, const void *b)
 	return (x->address > y->address) - (x->address < y->address);
 }
 
-static struct error *collect_slots(struct nesting_walker *walker)
+struct error *nesting_add_slot(struct nesting_walker *walker, uint64_t slot, size_t function,
+			       uint64_t call)
 {
-	const struct modules *modules = walker->modules;
-	struct error *err;
+	struct error *err = array_grow(&walker->slot, walker->slot_count, 1);
 
-	for (size_t i = 0; i < modules->count; i++) {
-		const struct module *module = modules->module[i];
-
-		err = array_grow(&walker->slot, walker->slot_count, module->reference_count);
-		if (err)
-			return err;
-		for (size_t k = 0; k < module->reference_count; k++)
-			walker->slot[walker->slot_count++] = (struct named_slot){
-				.address = module->reference[k].address,
-				.function = module->reference[k].function,
-			};
-	}
-	if (walker->slot_count)
-		qsort(walker->slot, walker->slot_count, sizeof(walker->slot[0]), slot_compare);
+	if (err)
+		return err;
+	walker->slot[walker->slot_count++] = (struct named_slot){
+		.address = slot,
+		.call = call,
+		.function = (uint16_t)function,
+	};
+	walker->sorted = false;
 	return NULL;
 }
 
-/* Index of the hooked function that the word at @address names, or -1. */
-static int slot_function(const struct nesting_walker *walker, uint64_t address)
+static const struct named_slot *find_slot(struct nesting_walker *walker, uint64_t address)
 {
 	struct named_slot key = {.address = address};
-	const struct named_slot *found;
 
 	if (!walker->slot_count)
-		return -1;
-	found = bsearch(&key, walker->slot, walker->slot_count, sizeof(key), slot_compare);
-	return found ? found->function : -1;
+		return NULL;
+	if (!walker->sorted)
+		qsort(walker->slot, walker->slot_count, sizeof(walker->slot[0]), slot_compare);
+	walker->sorted = true;
+	return bsearch(&key, walker->slot, walker->slot_count, sizeof(key), slot_compare);
+}
+
+/* The object that both the slot and what it leads to lie in, or NULL. */
+static const struct module *own_module(const struct nesting_walker *walker, uint64_t slot,
+				       uint64_t call)
+{
+	const struct module *module = modules_find(walker->modules, slot);
+
+	return module && modules_find(walker->modules, call) == module ? module : NULL;
+}
+
+bool nesting_is_internal(const struct nesting_walker *walker, uint64_t slot, uint64_t call)
+{
+	const struct module *module = own_module(walker, slot, call);
+
+	for (size_t i = 0; module && i < walker->self_contained_count; i++) {
+		if (walker->self_contained[i] == module)
+			return true;
+	}
+	return false;
 }
 
 /* ---- the walk */
 
 static bool visit(struct walk *walk, uint64_t address)
 {
-	size_t at = (address * HA_HASH_MULTIPLIER) >> 50;
+	size_t at = (address * HA_HASH_MULTIPLIER) >> 52;
 
 	for (;; at = (at + 1) % VISITED_SLOTS) {
 		if (walk->visited[at] == address)
@@ -270,7 +308,7 @@ static void push(struct walk *walk, uint64_t address, uint64_t start, uint8_t de
 {
 	if (!address)
 		return;
-	if (walk->pending_count == PENDING_MAX) {
+	if (walk->pending_count == PENDING_MAX) { /* ever, not at once */
 		walk->cut = true;
 		return;
 	}
@@ -289,34 +327,35 @@ static bool is_same_event(const struct function *outer, const struct function *i
 	return function_allocates(inner);
 }
 
-/* The function calls through the word at @slot. */
-static void reach_slot(struct walk *walk, uint64_t slot)
+/* The code at @from calls through the word at @address; true if that settles its path. */
+static bool reach_slot(struct walk *walk, uint64_t address)
 {
-	int index = slot_function(walk->walker, slot);
-	const struct function *inner = index < 0 ? NULL : functions_get((size_t)index);
+	const struct named_slot *slot = find_slot(walk->walker, address);
+	const struct function *inner = slot ? functions_get(slot->function) : NULL;
 	enum nesting nesting = NESTING_HOOK;
-	uint64_t code;
 
-	if (!inner || inner == walk->function || !is_same_event(walk->function, inner))
-		return;
-	/* Unbound or not: what stands behind that name is or contains a hooked function. */
-	if (memory_try_u64(walk->walker->memory, slot, &code) && code)
-		walk->err = nesting_decide(walk->walker, (size_t)index, code, &nesting);
-	if (nesting == NESTING_UNDECIDED)
+	if (!inner || inner == walk->function || !is_same_event(walk->function, inner) ||
+	    nesting_is_internal(walk->walker, slot->address, slot->call))
+		return false;
+	walk->err = nesting_decide(walk->walker, slot->function, slot->call, &nesting);
+	if (nesting == NESTING_UNDECIDED) {
 		walk->undecided = true;
-	else
-		walk->inner = true;
+		return false;
+	}
+	walk->inner = true;
+	walk->own |= own_module(walk->walker, slot->address, slot->call) != NULL;
+	return true;
 }
 
-static void reach_call(struct walk *walk, const struct pending *from, uint64_t target,
-		       uint8_t max_depth)
+static bool reach_call(struct walk *walk, const struct pending *from, uint64_t target)
 {
 	uint64_t slot;
 
 	if (nesting_plt_slot(walk->walker, target, &slot))
-		reach_slot(walk, slot);
-	else if (from->depth < max_depth)
+		return reach_slot(walk, slot);
+	if (from->depth < walk->max_depth)
 		push(walk, target, target, from->depth + 1);
+	return false;
 }
 
 /* A jump far from the function's start is a tail call: another function, same depth. */
@@ -324,55 +363,67 @@ static void reach_jump(struct walk *walk, const struct pending *from, uint64_t t
 {
 	uint64_t slot;
 
-	if (target - from->start < FUNCTION_BYTES) {
+	if (target - from->start < FUNCTION_BYTES)
 		push(walk, target, from->start, from->depth);
-		return;
-	}
-	if (nesting_plt_slot(walk->walker, target, &slot))
-		reach_slot(walk, slot);
-	else
+	else if (!nesting_plt_slot(walk->walker, target, &slot))
 		push(walk, target, target, from->depth);
+	else if (!reach_slot(walk, slot))
+		walk->bypass |= from->depth == 0;
+}
+
+/* What @insn does to the walk; false if the straight line ends here. */
+static bool walk_insn(struct walk *walk, const struct pending *from, const struct insn *insn)
+{
+	switch (insn->kind) {
+	case INSN_CALL:
+		return !reach_call(walk, from, insn->target);
+	case INSN_CALL_MEMORY:
+		return !reach_slot(walk, insn->target);
+	case INSN_CALL_INDIRECT:
+		walk->indirect = true;
+		return true;
+	case INSN_BRANCH:
+		reach_jump(walk, from, insn->target);
+		return true;
+	case INSN_JUMP:
+		reach_jump(walk, from, insn->target);
+		return false;
+	case INSN_JUMP_MEMORY:
+		if (!reach_slot(walk, insn->target))
+			walk->bypass |= from->depth == 0;
+		return false;
+	case INSN_JUMP_INDIRECT:
+		walk->indirect = true;
+		return false;
+	case INSN_RETURN:
+		walk->bypass |= from->depth == 0;
+		return false;
+	case INSN_TRAP:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* Nothing that is still to be found would change the answer. */
+static bool is_settled(const struct walk *walk)
+{
+	return walk->err || (walk->inner && (!walk->own || walk->bypass));
 }
 
 /* Decode from @from until the straight line ends. */
-static void walk_line(struct walk *walk, struct pending from, uint8_t max_depth)
+static void walk_line(struct walk *walk, struct pending from)
 {
 	struct insn insn;
 
-	for (uint64_t at = from.address; !walk->err && !walk->inner; at += insn.size) {
-		if (walk->insns == INSNS_MAX)
+	for (uint64_t at = from.address; !is_settled(walk); at += insn.size) {
+		if (walk->insns == walk->max_insns)
 			walk->cut = true;
 		if (walk->cut || !visit(walk, at) || !decode_at(walk->walker, at, &insn))
 			return;
 		walk->insns++;
-		switch (insn.kind) {
-		case INSN_CALL:
-			reach_call(walk, &from, insn.target, max_depth);
-			break;
-		case INSN_CALL_MEMORY:
-			reach_slot(walk, insn.target);
-			break;
-		case INSN_CALL_INDIRECT:
-			walk->indirect = true;
-			break;
-		case INSN_BRANCH:
-			reach_jump(walk, &from, insn.target);
-			break;
-		case INSN_JUMP:
-			reach_jump(walk, &from, insn.target);
+		if (!walk_insn(walk, &from, &insn))
 			return;
-		case INSN_JUMP_MEMORY:
-			reach_slot(walk, insn.target);
-			return;
-		case INSN_JUMP_INDIRECT:
-			walk->indirect = true;
-			return;
-		case INSN_RETURN:
-		case INSN_TRAP:
-			return;
-		default:
-			break;
-		}
 	}
 }
 
@@ -389,21 +440,37 @@ static bool indirect_matters(const struct walk *walk, uint64_t address)
 	       !(module && module->defines_malloc);
 }
 
-static struct error *walk_function(struct nesting_walker *walker, const struct function *function,
-				   uint64_t address, enum nesting *ret)
+static struct error *walk_create(struct nesting_walker *walker, const struct function *function,
+				 uint64_t address, struct walk **ret)
 {
-	uint8_t max_depth = function->family == FUNCTION_C ? DEPTH_C : DEPTH_OPERATOR;
-	CLEANUP(freep) struct walk *walk = calloc(1, sizeof(*walk));
+	struct walk *walk = calloc(1, sizeof(*walk));
+	struct error *err;
 
 	if (!walk)
 		return error_memory();
 	walk->walker = walker;
 	walk->function = function;
+	walk->max_insns = function->family == FUNCTION_C ? INSNS_C : INSNS_OPERATOR;
+	walk->max_depth = function->family == FUNCTION_C ? DEPTH_C : DEPTH_OPERATOR;
 	push(walk, address, address, 0);
-	while (walk->pending_count && !walk->inner && !walk->err)
-		walk_line(walk, walk->pending[--walk->pending_count], max_depth);
-	if (walk->err)
-		return walk->err;
+	while (walk->pending_first < walk->pending_count && !is_settled(walk))
+		walk_line(walk, walk->pending[walk->pending_first++]);
+	err = walk->err;
+	if (err)
+		free(walk);
+	else
+		*ret = walk;
+	return err;
+}
+
+static struct error *walk_function(struct nesting_walker *walker, const struct function *function,
+				   uint64_t address, enum nesting *ret)
+{
+	CLEANUP(freep) struct walk *walk = NULL;
+	struct error *err = walk_create(walker, function, address, &walk);
+
+	if (err)
+		return err;
 	if (walk->inner)
 		*ret = NESTING_INNER;
 	else if (walk->undecided || indirect_matters(walk, address))
@@ -453,7 +520,7 @@ struct error *nesting_decide(struct nesting_walker *walker, size_t function, uin
 		.function = (uint16_t)function,
 		.busy = true,
 	};
-	known = remembered_key(walker, function, address, &key);
+	known = module_key(modules_find_code(walker->modules, address), function, address, &key);
 	if ((!known || !recall(&key, &result)) && walker->recursion < RECURSION_MAX) {
 		walker->recursion++;
 		err = walk_function(walker, what, address, &result);
@@ -470,6 +537,70 @@ struct error *nesting_decide(struct nesting_walker *walker, size_t function, uin
 	return NULL;
 }
 
+/* Only operators and jemalloc's API are wrappers with a fast path of their own. */
+static struct error *has_own_path(struct nesting_walker *walker, const struct module *module,
+				  bool *ret)
+{
+	for (size_t i = 0; i < functions_count() && !*ret; i++) {
+		const struct function *function = functions_get(i);
+		uint64_t address = module_symbol_or_0(module, function->name);
+		CLEANUP(freep) struct walk *walk = NULL;
+		struct error *err;
+
+		if (function->family == FUNCTION_C || !address || !module_has_code(module, address))
+			continue;
+		err = walk_create(walker, function, address, &walk);
+		if (err)
+			return err;
+		*ret = walk->own && walk->bypass;
+	}
+	return NULL;
+}
+
+/* True if some slot of @module leads to itself. */
+static bool has_own_slot(const struct nesting_walker *walker, const struct module *module)
+{
+	for (size_t i = 0; i < walker->slot_count; i++) {
+		const struct named_slot *slot = &walker->slot[i];
+
+		if (own_module(walker, slot->address, slot->call) == module)
+			return true;
+	}
+	return false;
+}
+
+struct error *nesting_find_self_contained(struct nesting_walker *walker)
+{
+	for (size_t i = 0; i < walker->modules->count; i++) {
+		const struct module *module = walker->modules->module[i];
+		enum nesting known;
+		struct remembered key;
+		bool found = false;
+		struct error *err = NULL;
+
+		if (!module->defines_malloc || module->is_libc || module->is_loader ||
+		    !has_own_slot(walker, module))
+			continue;
+		if (!module_key(module, SELF_CONTAINED, module->bias, &key)) {
+			err = has_own_path(walker, module, &found);
+		} else if (recall(&key, &known)) {
+			found = known == NESTING_INNER;
+		} else {
+			err = has_own_path(walker, module, &found);
+			if (!err)
+				remember(&key, found ? NESTING_INNER : NESTING_HOOK);
+		}
+		if (!err && found)
+			err = array_grow(&walker->self_contained, walker->self_contained_count, 1);
+		if (err)
+			return err;
+		if (found)
+			walker->self_contained[walker->self_contained_count++] = module;
+	}
+	walker->decision_count = 0; /* made without knowing this */
+	return NULL;
+}
+
 struct error *nesting_create(const struct memory_reader *memory, const struct modules *modules,
 			     struct nesting_walker **ret)
 {
@@ -480,11 +611,9 @@ struct error *nesting_create(const struct memory_reader *memory, const struct mo
 		return error_memory();
 	walker->memory = memory;
 	walker->modules = modules;
-	for (size_t i = 0; i < CACHED_PAGES; i++)
-		walker->page[i].address = 1;
+	for (size_t i = 0; i < CACHED_BLOCKS; i++)
+		walker->block[i].address = 1;
 	err = insn_decoder_create(&walker->decoder);
-	if (!err)
-		err = collect_slots(walker);
 	if (err) {
 		nesting_free(walker);
 		return err;
@@ -499,6 +628,7 @@ void nesting_free(struct nesting_walker *walker)
 		return;
 	insn_decoder_free(walker->decoder);
 	free(walker->slot);
+	free(walker->self_contained);
 	free(walker->decision);
 	free(walker);
 }

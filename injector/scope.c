@@ -16,12 +16,6 @@ struct remote_scope {
 	uint32_t count, pad;
 };
 
-/* The objects of all lists, in the order of searching. */
-struct order {
-	const struct module **module; /* owned; NULL entries are objects that we do not know */
-	size_t count;
-};
-
 static const struct module *find_link_map(const struct modules *modules, uint64_t link_map)
 {
 	for (size_t i = 0; link_map && i < modules->count; i++) {
@@ -37,7 +31,7 @@ static const struct module *find_link_map(const struct modules *modules, uint64_
  * first must be.
  */
 static bool take_list(const struct memory_reader *memory, const struct modules *modules,
-		      uint64_t element, struct order *order)
+		      uint64_t element, struct scope *ret)
 {
 	CLEANUP(freep) uint64_t *list = NULL;
 	const struct module **grown;
@@ -52,45 +46,59 @@ static bool take_list(const struct memory_reader *memory, const struct modules *
 	if (!list || !memory_try(memory, scope.list, list, (size_t)scope.count * 8) ||
 	    !find_link_map(modules, list[0]))
 		return false;
-	grown = realloc(order->module, (order->count + scope.count) * sizeof(*grown));
+	grown = realloc(ret->order, (ret->count + scope.count) * sizeof(*grown));
 	if (!grown)
 		return false;
-	order->module = grown;
+	ret->order = grown;
 	for (uint32_t i = 0; i < scope.count; i++)
-		order->module[order->count++] = find_link_map(modules, list[i]);
+		ret->order[ret->count++] = find_link_map(modules, list[i]);
 	return true;
 }
 
 /* @address: perhaps the value of l_scope, a NULL-terminated array of lists. */
 static bool take_scope(const struct memory_reader *memory, const struct modules *modules,
-		       uint64_t address, struct order *order)
+		       uint64_t address, struct scope *ret)
 {
-	order->count = 0;
+	ret->count = 0;
 	for (size_t i = 0; i < SCOPES_MAX; i++) {
 		uint64_t element;
 
 		if (!memory_try_u64(memory, address + i * 8, &element))
 			return false;
 		if (!element)
-			return order->count != 0;
-		if (!take_list(memory, modules, element, order))
+			return ret->count != 0;
+		if (!take_list(memory, modules, element, ret))
 			return false;
 	}
 	return false;
 }
 
-static bool read_order(const struct memory_reader *memory, const struct modules *modules,
-		       const struct module *module, struct order *order)
+/* With up to four lists, l_scope points into its own struct link_map: tried first. */
+void scope_read(const struct memory_reader *memory, const struct modules *modules,
+		const struct module *module, struct scope *ret)
 {
 	uint64_t words[LINK_MAP_WORDS];
 
+	*ret = (struct scope){.modules = modules, .name_space = module->name_space};
 	if (!module->link_map || !memory_try(memory, module->link_map, words, sizeof(words)))
-		return false;
-	for (size_t i = LINK_MAP_FIRST; i < LINK_MAP_WORDS; i++) {
-		if (words[i] && words[i] % 8 == 0 && take_scope(memory, modules, words[i], order))
-			return true;
+		return;
+	for (int inside = 1; inside >= 0; inside--) {
+		for (size_t i = LINK_MAP_FIRST; i < LINK_MAP_WORDS; i++) {
+			bool is_inside = words[i] - module->link_map < sizeof(words);
+
+			if (words[i] && words[i] % 8 == 0 && is_inside == (bool)inside &&
+			    take_scope(memory, modules, words[i], ret))
+				return;
+		}
 	}
-	return false;
+	scope_deinit(ret);
+	*ret = (struct scope){.modules = modules, .name_space = module->name_space};
+}
+
+void scope_deinit(struct scope *scope)
+{
+	free(scope->order);
+	*scope = (struct scope){0};
 }
 
 static struct error *not_found(const char *name)
@@ -109,10 +117,10 @@ static struct error *address_of(const struct module *module, const Elf64_Sym *sy
 	return NULL;
 }
 
-static struct error *find_in_order(const struct order *order, const char *name, uint64_t *ret)
+static struct error *find_in_order(const struct scope *scope, const char *name, uint64_t *ret)
 {
-	for (size_t i = 0; i < order->count; i++) {
-		const struct module *module = order->module[i];
+	for (size_t i = 0; i < scope->count; i++) {
+		const struct module *module = scope->order[i];
 		const Elf64_Sym *symbol = module ? dynamic_find(&module->tables, name) : NULL;
 
 		if (symbol)
@@ -121,16 +129,15 @@ static struct error *find_in_order(const struct order *order, const char *name, 
 	return not_found(name);
 }
 
-static struct error *find_only_one(const struct modules *modules, uint32_t name_space,
-				   const char *name, uint64_t *ret)
+static struct error *find_only_one(const struct scope *scope, const char *name, uint64_t *ret)
 {
 	const struct module *definer = NULL;
 
-	for (size_t i = 0; i < modules->count; i++) {
-		const struct module *module = modules->module[i];
+	for (size_t i = 0; i < scope->modules->count; i++) {
+		const struct module *module = scope->modules->module[i];
 
-		if (module->name_space != name_space || module->is_loader ||
-		    !dynamic_find(&module->tables, name))
+		if (module->name_space != scope->name_space ||
+		    (module->is_loader && !module->is_libc) || !dynamic_find(&module->tables, name))
 			continue;
 		if (definer)
 			return not_found(name);
@@ -141,16 +148,9 @@ static struct error *find_only_one(const struct modules *modules, uint32_t name_
 	return address_of(definer, dynamic_find(&definer->tables, name), name, ret);
 }
 
-struct error *scope_find(const struct memory_reader *memory, const struct modules *modules,
-			 const struct module *module, const char *name, uint64_t *address_ret)
+struct error *scope_find(const struct scope *scope, const char *name, uint64_t *address_ret)
 {
-	struct order order = {0};
-	struct error *err;
-
-	if (read_order(memory, modules, module, &order))
-		err = find_in_order(&order, name, address_ret);
-	else
-		err = find_only_one(modules, module->name_space, name, address_ret);
-	free(order.module);
-	return err;
+	if (scope->order)
+		return find_in_order(scope, name, address_ret);
+	return find_only_one(scope, name, address_ret);
 }

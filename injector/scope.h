@@ -9,16 +9,30 @@
 #include "injector/modules.h"
 
 /*
- * Find @name as the loader would for @module. glibc's l_scope is recognised by
- * its shape in struct link_map (lists of pointers to listed link maps), so
- * RTLD_LOCAL, RTLD_DEEPBIND, DT_SYMBOLIC and dlmopen are what they are. Without
- * it the answer is only certain if one object of the namespace defines @name.
- *
- * ERROR_NOT_FOUND: nobody defines it, or it is not certain which definition is
- * meant. ERROR_UNSUPPORTED: the definition is an IFUNC or a TLS symbol.
+ * The objects that are searched for a name that @module uses, in order.
+ * glibc's l_scope is recognised by its shape in struct link_map (lists of
+ * pointers to listed link maps), so RTLD_LOCAL, RTLD_DEEPBIND, DT_SYMBOLIC and
+ * dlmopen are what they are. Where it is not found (musl), order is NULL and
+ * an answer is only certain if one object of the namespace defines the name.
  */
-MUST_CHECK struct error *scope_find(const struct memory_reader *memory,
-				    const struct modules *modules, const struct module *module,
-				    const char *name, uint64_t *address_ret);
+struct scope {
+	const struct modules *modules;
+	uint32_t name_space;
+	const struct module **order; /* owned; a NULL among them is an object that is not listed */
+	size_t count;
+};
+
+/* @modules must outlive the scope, which is to be given to scope_deinit(). */
+void scope_read(const struct memory_reader *memory, const struct modules *modules,
+		const struct module *module, struct scope *ret);
+/* A zeroed struct is fine. */
+void scope_deinit(struct scope *scope);
+
+/*
+ * ERROR_NOT_FOUND: nobody defines @name, or it is not certain which definition
+ * is meant. ERROR_UNSUPPORTED: the definition is an IFUNC or a TLS symbol.
+ */
+MUST_CHECK struct error *scope_find(const struct scope *scope, const char *name,
+				    uint64_t *address_ret);
 
 #endif

@@ -22,6 +22,7 @@ struct plan {
 	const struct modules *modules;
 	struct nesting_walker *walker;
 	struct registry registry;
+	struct scope scope; /* of the object whose slots are looked at; read when first needed */
 	struct slots *slots;
 };
 
@@ -157,7 +158,9 @@ static struct error *settle_call(struct plan *plan, const struct module *module,
 		*skip_ret = SLOT_SKIP_REGISTRY;
 	} else if (is_unbound(module, slot)) {
 		slot->unbound = true;
-		err = scope_find(plan->memory, plan->modules, module, name, &slot->call);
+		if (!plan->scope.modules)
+			scope_read(plan->memory, plan->modules, module, &plan->scope);
+		err = scope_find(&plan->scope, name, &slot->call);
 		if (error_is(err, ERROR_MEMORY))
 			return err;
 		if (err)
@@ -173,6 +176,7 @@ static struct error *settle_call(struct plan *plan, const struct module *module,
 	return NULL;
 }
 
+/* First pass: where does the slot lead? Kept among the slots, or skipped. */
 static struct error *plan_slot(struct plan *plan, const struct module *module,
 			       const struct reference *reference)
 {
@@ -182,7 +186,6 @@ static struct error *plan_slot(struct plan *plan, const struct module *module,
 		.function = reference->function,
 		.kind = reference->kind,
 	};
-	enum nesting nesting;
 	int skip = -1;
 	struct error *err;
 
@@ -195,13 +198,40 @@ static struct error *plan_slot(struct plan *plan, const struct module *module,
 		return err;
 	if (skip >= 0)
 		return add_skip(plan, &slot, (enum slot_skip_reason)skip);
-	err = nesting_decide(plan->walker, slot.function, slot.call, &nesting);
+	err = nesting_add_slot(plan->walker, slot.address, slot.function, slot.call);
 	if (err)
 		return err;
-	if (nesting != NESTING_HOOK)
-		return add_skip(plan, &slot,
-				nesting == NESTING_INNER ? SLOT_SKIP_INNER : SLOT_SKIP_UNDECIDED);
 	return add_slot(plan, &slot);
+}
+
+/* Second pass: drop those whose function reaches another hooked one. */
+static struct error *drop_nested(struct plan *plan)
+{
+	struct slots *slots = plan->slots;
+	size_t kept = 0;
+	struct error *err;
+
+	err = nesting_find_self_contained(plan->walker);
+	for (size_t i = 0; !err && i < slots->count; i++) {
+		struct slot *slot = &slots->slot[i];
+		enum nesting nesting = NESTING_HOOK;
+
+		if (nesting_is_internal(plan->walker, slot->address, slot->call)) {
+			err = add_skip(plan, slot, SLOT_SKIP_INTERNAL);
+			continue;
+		}
+		err = nesting_decide(plan->walker, slot->function, slot->call, &nesting);
+		if (err)
+			break;
+		if (nesting == NESTING_HOOK)
+			slots->slot[kept++] = *slot;
+		else
+			err = add_skip(plan, slot,
+				       nesting == NESTING_INNER ? SLOT_SKIP_INNER
+								: SLOT_SKIP_UNDECIDED);
+	}
+	slots->count = kept;
+	return err;
 }
 
 /* ---- the loader's own pointers */
@@ -272,15 +302,16 @@ static struct error *plan_loader(struct plan *plan)
 	static const char *const names[LOADER_FUNCTIONS] = {"malloc", "calloc", "realloc", "free"};
 	const struct module *loader = modules_loader(plan->modules);
 	const struct module *program = modules_executable(plan->modules);
+	CLEANUP(scope_deinit) struct scope scope = {0};
 	struct loader_pointers pointers = {0};
 	struct error *err = NULL;
 
 	if (!loader || loader->is_libc || !program)
 		return NULL;
+	scope_read(plan->memory, plan->modules, program, &scope);
 	for (int i = 0; i < LOADER_FUNCTIONS; i++) {
 		pointers.function[i] = functions_find(names[i]);
-		err = scope_find(plan->memory, plan->modules, program, names[i],
-				 &pointers.definition[i]);
+		err = scope_find(&scope, names[i], &pointers.definition[i]);
 		if (err) {
 			error_free(err);
 			return NULL;
@@ -406,9 +437,12 @@ static struct error *plan_all(struct plan *plan)
 			continue;
 		for (size_t k = 0; !err && k < module->reference_count; k++)
 			err = plan_slot(plan, module, &module->reference[k]);
+		scope_deinit(&plan->scope);
 	}
 	if (!err)
 		err = plan_loader(plan);
+	if (!err)
+		err = drop_nested(plan);
 	if (!err)
 		err = assign_pairs(plan);
 	if (!err)
@@ -459,6 +493,7 @@ const char *slot_skip_text(enum slot_skip_reason reason)
 		[SLOT_SKIP_UNRESOLVED] = "a weak reference that nobody defines",
 		[SLOT_SKIP_INNER] = "calls another hooked function, recorded there",
 		[SLOT_SKIP_THROUGH_PLT] = "goes through a PLT whose slot is hooked",
+		[SLOT_SKIP_INTERNAL] = "an allocator calling itself, recorded at its entry points",
 		[SLOT_SKIP_UNDECIDED] = "makes an indirect call that might reach a hooked function",
 		[SLOT_SKIP_NO_CODE] = "points to no executable memory",
 		[SLOT_SKIP_IFUNC] = "is an indirect function (IFUNC)",
