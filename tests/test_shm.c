@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#include "tests/tests.h"
+
+#include "injector/shm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct shm *shm;
+
+static void shm_make(void)
+{
+	const struct shm_options options = {
+		.site_capacity = 2048,
+		.live_size_max = 64 << 20,
+		.interval = 1,
+		.session = 7,
+	};
+
+	assert_ok(shm_create(&options, &shm));
+}
+
+static void shm_unmake(void)
+{
+	shm_free(shm);
+	shm = NULL;
+}
+
+START_TEST(header_describes_the_layout)
+{
+	const struct ha_shm *header = shm->header;
+	uint64_t end = HA_PAGE;
+	int i;
+
+	ck_assert_uint_eq(header->magic, HA_MAGIC);
+	ck_assert_uint_eq(header->session, 7);
+	ck_assert_uint_eq(header->interval, 1);
+	ck_assert_uint_eq(header->site_next, 1);
+	ck_assert_uint_eq(header->segments, 1);
+	for (i = 0; i < HA_REGIONS; i++) {
+		ck_assert_uint_ge(header->region[i].offset, end);
+		ck_assert_uint_eq(header->region[i].offset % HA_PAGE, 0);
+		end = header->region[i].offset + header->region[i].size;
+	}
+	ck_assert_uint_le(end, header->size);
+	ck_assert_uint_ge(header->region[HA_REGION_STRIPES].size, HA_STRIPES * header->stripe_size);
+}
+END_TEST
+
+START_TEST(size_is_known_before)
+{
+	const struct shm_options options = {.site_capacity = 2048, .live_size_max = 64 << 20};
+
+	ck_assert_uint_eq(shm_size(&options), shm->size);
+}
+END_TEST
+
+START_TEST(cannot_be_resized_by_the_other_side)
+{
+	ck_assert_int_eq(ftruncate(shm->fd, 0), -1);
+	ck_assert_int_eq(ftruncate(shm->fd, (off_t)shm->size * 2), -1);
+}
+END_TEST
+
+START_TEST(table_is_copied_with_its_bias)
+{
+	struct ha_table table = {.base = 0x1000, .nrows = 1, .size = sizeof(table)};
+	const struct ha_table *copy;
+	uint64_t first, second;
+
+	assert_ok(shm_add_table(shm, &table, sizeof(table), 0x7f0000000000, &first));
+	assert_ok(shm_add_table(shm, &table, sizeof(table), 0x10000, &second));
+	ck_assert_uint_ne(first, second);
+	copy = (const struct ha_table *)((uint8_t *)shm->header + first);
+	ck_assert_uint_eq(copy->base, 0x1000);
+	ck_assert_uint_eq(copy->bias, 0x7f0000000000);
+}
+END_TEST
+
+START_TEST(old_module_list_stays_when_a_new_one_comes)
+{
+	const struct ha_module one = {.low = 0x1000, .high = 0x2000, .id = 1};
+	const struct ha_module two[] = {{.low = 0x1000, .high = 0x2000, .id = 1},
+					{.low = 0x5000, .high = 0x6000, .id = 2}};
+	const struct ha_module_index *before, *after;
+
+	assert_ok(shm_publish_modules(shm, &one, 1, 1, 10));
+	before = (void *)((uint8_t *)shm->header + shm->header->module_index);
+	assert_ok(shm_publish_modules(shm, two, 2, 2, 11));
+	after = (void *)((uint8_t *)shm->header + shm->header->module_index);
+	ck_assert_ptr_ne(before, after);
+	ck_assert_uint_eq(before->count, 1);
+	ck_assert_uint_eq(after->count, 2);
+	ck_assert_uint_eq(after->generation, 2);
+	ck_assert_uint_eq(after->module[1].id, 2);
+}
+END_TEST
+
+START_TEST(full_region_is_an_error_and_keeps_the_last_list)
+{
+	struct ha_module *many = calloc(4096, sizeof(*many));
+	struct error *err = NULL;
+	uint64_t last = 0;
+	int i;
+
+	for (i = 0; i < 1000 && !err; i++) {
+		last = shm->header->module_index;
+		err = shm_publish_modules(shm, many, 4096, 1, 0);
+	}
+	assert_fails(err, ERROR_MEMORY);
+	ck_assert_uint_eq(shm->header->module_index, last);
+	free(many);
+}
+END_TEST
+
+/* Fill so many of every hundred cells of the newest segment. */
+static void newest_segment_fill(unsigned int percent)
+{
+	const struct ha_segment *segment = &shm->segment[shm->segments - 1];
+	struct ha_bucket *bucket = (void *)((uint8_t *)shm->header + segment->offset);
+	uint64_t i;
+
+	for (i = 0; i < segment->buckets * HA_CELLS; i++)
+		bucket[i / HA_CELLS].key[i % HA_CELLS] = i * 37 % 100 < percent;
+}
+
+START_TEST(live_table_grows_when_half_full)
+{
+	newest_segment_fill(30);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm->header->segments, 1);
+	newest_segment_fill(60);
+	assert_ok(shm_tick(shm, 20));
+	ck_assert_uint_eq(shm->header->segments, 2);
+	ck_assert_uint_ge(shm->header->segment[1].offset,
+			  shm->header->segment[0].offset +
+				  shm->header->segment[0].buckets * sizeof(struct ha_bucket));
+	newest_segment_fill(60);
+	assert_ok(shm_tick(shm, 30));
+	ck_assert_uint_eq(shm->header->segments, 3);
+	ck_assert_uint_eq(shm->header->segment[2].buckets, 2 * shm->header->segment[1].buckets);
+}
+END_TEST
+
+START_TEST(live_table_stays_within_its_bound)
+{
+	int i;
+
+	for (i = 0; i < 30; i++) {
+		newest_segment_fill(90);
+		assert_ok(shm_tick(shm, 10));
+	}
+	ck_assert_uint_le(shm->segment[shm->segments - 1].offset +
+				  shm->segment[shm->segments - 1].buckets *
+					  sizeof(struct ha_bucket),
+			  shm->region[HA_REGION_LIVE].offset + shm->region[HA_REGION_LIVE].size);
+}
+END_TEST
+
+START_TEST(clock_counts_in_ticks)
+{
+	assert_ok(shm_tick(shm, 12345));
+	ck_assert_uint_eq(shm->header->tick, 12345 / HA_TICK_MS);
+}
+END_TEST
+
+START_TEST(scribbled_header_does_not_lead_us_astray)
+{
+	memset(shm->header, 0xa5, sizeof(*shm->header));
+	error_free(shm_tick(shm, 10));
+	ck_assert_ptr_eq(shm_region(shm, HA_REGION_LIVE),
+			 (uint8_t *)shm->header + shm->region[HA_REGION_LIVE].offset);
+}
+END_TEST
+
+static void *hold_and_end(void *unused)
+{
+	error_free(shm_hold(shm));
+	return unused;
+}
+
+START_TEST(death_of_the_owner_is_marked)
+{
+	const uint32_t *word = (const uint32_t *)shm->header->owner;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, hold_and_end, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert(__atomic_load_n(word, __ATOMIC_ACQUIRE) & HA_OWNER_DIED);
+}
+END_TEST
+
+START_TEST(living_owner_is_not_marked)
+{
+	const uint32_t *word = (const uint32_t *)shm->header->owner;
+
+	assert_ok(shm_hold(shm));
+	ck_assert(!(__atomic_load_n(word, __ATOMIC_ACQUIRE) & HA_OWNER_DIED));
+	ck_assert_uint_eq(*word, (uint32_t)gettid());
+}
+END_TEST
+
+Suite *shm_suite(void)
+{
+	Suite *suite = suite_create("shm");
+	TCase *tcase = tcase_create("shm");
+
+	tcase_add_checked_fixture(tcase, shm_make, shm_unmake);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, header_describes_the_layout);
+	tcase_add_test(tcase, size_is_known_before);
+	tcase_add_test(tcase, cannot_be_resized_by_the_other_side);
+	tcase_add_test(tcase, table_is_copied_with_its_bias);
+	tcase_add_test(tcase, old_module_list_stays_when_a_new_one_comes);
+	tcase_add_test(tcase, full_region_is_an_error_and_keeps_the_last_list);
+	tcase_add_test(tcase, live_table_grows_when_half_full);
+	tcase_add_test(tcase, live_table_stays_within_its_bound);
+	tcase_add_test(tcase, clock_counts_in_ticks);
+	tcase_add_test(tcase, scribbled_header_does_not_lead_us_astray);
+	tcase_add_test(tcase, death_of_the_owner_is_marked);
+	tcase_add_test(tcase, living_owner_is_not_marked);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
