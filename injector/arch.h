@@ -82,6 +82,13 @@ uint64_t arch_syscall_address(const struct arch_registers *registers);
 void arch_remake_syscall(struct arch_registers *registers);
 
 /*
+ * True if programs may read their thread pointer with an instruction, as entry
+ * does. @hwcap2: AT_HWCAP2 of any process. Where the kernel does not tell, a
+ * child of ours tries it.
+ */
+bool arch_reads_thread_pointer(uint64_t hwcap2);
+
+/*
  * Build a frame for rt_sigreturn that restores @registers, @vector and @mask;
  * see borrow_sigframe(). The registers must not need the kernel's restart.
  *
