@@ -82,11 +82,12 @@ uint64_t arch_syscall_address(const struct arch_registers *registers);
 void arch_remake_syscall(struct arch_registers *registers);
 
 /*
- * True if programs may read their thread pointer with an instruction, as entry
- * does. @hwcap2: AT_HWCAP2 of any process. Where the kernel does not tell, a
- * child of ours tries it.
+ * Read the thread pointer with an instruction, as entry does. Raises SIGILL
+ * where the kernel or CPU does not allow it.
  */
-bool arch_reads_thread_pointer(uint64_t hwcap2);
+uint64_t arch_read_thread_pointer(void);
+/* True if AT_HWCAP2 promises that it works. */
+bool arch_promises_thread_pointer(uint64_t hwcap2);
 
 /*
  * Build a frame for rt_sigreturn that restores @registers, @vector and @mask;
