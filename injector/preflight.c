@@ -101,13 +101,16 @@ static bool have_cap_sys_ptrace(void)
 	return syscall(SYS_capget, &header, data) == 0 && (data[0].effective & CAP_SYS_PTRACE_MASK);
 }
 
-static const char *user_name(uid_t uid, char buf[32])
+#define USER_NAME 64
+
+static const char *user_name(uid_t uid, char buf[USER_NAME])
 {
-	const struct passwd *entry = getpwuid(uid);
+	const struct passwd *entry = getpwuid(uid); /* static: the next call overwrites it */
 
 	if (entry)
-		return entry->pw_name;
-	snprintf(buf, 32, "%u", uid);
+		snprintf(buf, USER_NAME, "%s", entry->pw_name);
+	else
+		snprintf(buf, USER_NAME, "%u", uid);
 	return buf;
 }
 
@@ -165,7 +168,7 @@ static struct error *explain_denied(const struct check *check)
 {
 	pid_t pid = check->result->pid;
 	int yama = check->result->yama;
-	char owner[32], self[32];
+	char owner[USER_NAME], self[USER_NAME];
 
 	if (!is_our_user(&check->facts))
 		return hint_privilege(error_create(ERROR_DENIED,
@@ -530,7 +533,7 @@ static struct error *collect_facts(struct check *check)
 	result->other_pid_ns = !same_namespace(check, "pid");
 	result->other_mnt_ns = !same_namespace(check, "mnt");
 	result->other_user_ns = !same_namespace(check, "user");
-	result->comm = read_text(check, result->pid, "comm", &size);
+	result->comm = read_text(check, facts->tgid, "comm", &size);
 	result->cmdline = read_text(check, check->tid, "cmdline", &size);
 	result->exe = read_exe(check);
 	if (!result->comm || !result->cmdline || !result->exe)
@@ -540,6 +543,9 @@ static struct error *collect_facts(struct check *check)
 		if (!result->cmdline[i])
 			result->cmdline[i] = ' ';
 	}
+	/* Programs that write their title there leave blanks behind it. */
+	while (size && (!result->cmdline[size - 1] || result->cmdline[size - 1] == ' '))
+		result->cmdline[--size] = '\0';
 	return NULL;
 }
 
