@@ -277,12 +277,24 @@ struct error *borrow_end(struct borrow *borrow, struct borrow_stats *stats)
 	return borrow_finish(borrow, err, 0, stats);
 }
 
-/* T is on its own again: what it is now is what it shall be. */
+/*
+ * T is on its own again: what it is now is what it shall be. But for a signal
+ * that was blocked to be kept, when T was not ours any more.
+ */
 static struct error *adopt_state(struct borrow *borrow)
 {
+	uint64_t kept = borrow->held & ~borrow->mask;
+	struct error *err;
+
+	err = tracee_get_registers(borrow->tid, &borrow->saved);
+	if (!err)
+		err = tracee_get_mask(borrow->tid, &borrow->mask);
+	if (!err && (borrow->mask & kept)) {
+		borrow->mask &= ~kept;
+		err = tracee_set_mask(borrow->tid, borrow->mask);
+	}
 	borrow->disturbed = false;
-	borrow->mask_known = false;
-	return tracee_get_registers(borrow->tid, &borrow->saved);
+	return err;
 }
 
 struct error *borrow_let_go(struct borrow *borrow, struct borrow_stats *stats)

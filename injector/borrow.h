@@ -170,11 +170,14 @@ MUST_CHECK struct error *borrow_wait(struct borrow *borrow, unsigned int timeout
 				     bool *stopped_ret);
 
 /*
- * Stop T, which runs code of ours. If the code may restore T by itself, first
- * make sure that it will not any more (compare-and-swap), else T may have gone
- * on: borrow_let_go().
+ * Stop T, which runs code of ours. Code that may restore T by itself must say
+ * so in memory before it does: look there now that T is stopped, and if it
+ * did, T has gone on or is about to: borrow_let_go(). Nothing of T is changed
+ * before the next call, run or end, so that up to then the death of our
+ * process leaves it to its own restoration.
  *
- * ERROR_FAULT, ERROR_GONE, ERROR_TIMEOUT.
+ * ERROR_FAULT (of T's own code, if it restored itself), ERROR_GONE,
+ * ERROR_TIMEOUT.
  */
 MUST_CHECK struct error *borrow_stop_again(struct borrow *borrow, unsigned int timeout_ms);
 

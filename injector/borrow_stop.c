@@ -74,7 +74,7 @@ static struct error *fault(const struct borrow *borrow, const siginfo_t *info)
  */
 struct error *borrow_handle_stop(struct borrow *borrow, int *deliver_ret)
 {
-	uint64_t bit;
+	uint64_t bit, mask;
 	siginfo_t info;
 	struct error *err;
 
@@ -93,7 +93,8 @@ struct error *borrow_handle_stop(struct borrow *borrow, int *deliver_ret)
 		return fault(borrow, &info);
 	}
 	borrow->held |= bit;
-	return tracee_set_mask(borrow->tid, borrow_run_mask(borrow));
+	err = tracee_get_mask(borrow->tid, &mask);
+	return err ? err : tracee_set_mask(borrow->tid, mask | bit);
 }
 
 static bool is_event(const struct borrow *borrow)
