@@ -67,6 +67,13 @@ enum { WIRE_TYPE_VARINT = 0, WIRE_TYPE_BYTES = 2 };
 	"p?valloc|(m|r|x)allocx|operator new.*|std::(__1::)?allocator.*|__gnu_cxx::.*allocator.*|" \
 	"(je|mi)_.*alloc.*|tcmalloc::.*|alloc::(alloc|raw_vec)::.*|__rust_.*alloc.*"
 
+/* Locations of our own, numbered behind the profile's: pprof drops samples without any. */
+enum made_up { MADE_UP_NO_STACK, MADE_UP_OTHER, MADE_UPS };
+static const char *const made_up_names[MADE_UPS] = {
+	[MADE_UP_NO_STACK] = "[stack not kept]",
+	[MADE_UP_OTHER] = "[other]",
+};
+
 struct function {
 	uint32_t name, system_name, file; /* strings */
 };
@@ -166,6 +173,8 @@ static uint32_t location_id(struct writer *writer, uint32_t location)
 		return writer->location_id[location];
 	writer->location[writer->location_count++] = location;
 	writer->location_id[location] = writer->location_count;
+	if (location >= writer->profile->location_count)
+		return writer->location_count;
 	for (uint32_t i = 0; at->module != PROFILE_NONE && i < at->frame_count; i++) {
 		const struct profile_frame *frame = &writer->profile->frame[at->frame_first + i];
 
@@ -175,6 +184,11 @@ static uint32_t location_id(struct writer *writer, uint32_t location)
 		writer->has_inlines[at->module] |= frame->inlined;
 	}
 	return writer->location_count;
+}
+
+static uint32_t made_up_id(struct writer *writer, enum made_up made_up)
+{
+	return location_id(writer, writer->profile->location_count + made_up);
 }
 
 /* profile.proto's values are signed. */
@@ -204,12 +218,12 @@ static void put_site(struct writer *writer, const struct report_site *site)
 {
 	CLEANUP(wire_writer_deinit) struct wire_writer locations = {0};
 	const struct profile_site *at = &writer->profile->site[site->site];
+	const uint32_t *location = writer->profile->site_location + at->location_first;
 
 	for (uint32_t i = 0; i < at->location_count; i++)
-		wire_put_varint(
-			&locations,
-			location_id(writer,
-				    writer->profile->site_location[at->location_first + i]));
+		wire_put_varint(&locations, location_id(writer, location[i]));
+	if (!at->location_count)
+		wire_put_varint(&locations, made_up_id(writer, MADE_UP_NO_STACK));
 	put_sample(writer, &locations, &site->sums);
 }
 
@@ -241,28 +255,42 @@ static void put_made_up_line(struct writer *writer, struct wire_writer *location
 	put_line(location, function_id(writer, name, NULL, NULL), 0);
 }
 
-static void put_location(struct writer *writer, uint32_t id)
+static void put_known_location(struct writer *writer, struct wire_writer *location,
+			       const struct profile_location *at)
 {
-	CLEANUP(wire_writer_deinit) struct wire_writer location = {0};
-	const struct profile_location *at = &writer->profile->location[writer->location[id - 1]];
-	const struct profile_frame *frame = &writer->profile->frame[at->frame_first];
+	const struct profile_frame *frame = writer->profile->frame + at->frame_first;
 	bool known = at->module != PROFILE_NONE;
 	size_t lines = 0;
 
-	put_number(&location, LOCATION_ID, id);
-	put_number(&location, LOCATION_MAPPING, known ? writer->mapping_id[at->module] : 0);
-	put_number(&location, LOCATION_ADDRESS,
+	put_number(location, LOCATION_MAPPING, known ? writer->mapping_id[at->module] : 0);
+	put_number(location, LOCATION_ADDRESS,
 		   at->vaddr + (known ? writer->profile->module[at->module].bias : 0));
 	for (uint32_t i = 0; i < at->frame_count; i++) {
 		if (!frame[i].function)
 			continue;
-		put_line(&location,
+		put_line(location,
 			 function_id(writer, frame[i].function, frame[i].linkage, frame[i].file),
 			 frame[i].line);
 		lines++;
 	}
 	if (!lines)
-		put_made_up_line(writer, &location, at);
+		put_made_up_line(writer, location, at);
+}
+
+static void put_location(struct writer *writer, uint32_t id)
+{
+	CLEANUP(wire_writer_deinit) struct wire_writer location = {0};
+	const struct profile *profile = writer->profile;
+	uint32_t index = writer->location[id - 1];
+
+	put_number(&location, LOCATION_ID, id);
+	if (index < profile->location_count)
+		put_known_location(writer, &location, &profile->location[index]);
+	else
+		put_line(&location,
+			 function_id(writer, made_up_names[index - profile->location_count], NULL,
+				     NULL),
+			 0);
 	put_message(&writer->out, PROFILE_LOCATION, &location);
 }
 
@@ -316,17 +344,11 @@ static void put_functions(struct writer *writer)
 	}
 }
 
-/* One location without an address, for the sites that were left out. */
 static void put_other(struct writer *writer, const struct profile_sums *rest)
 {
-	CLEANUP(wire_writer_deinit) struct wire_writer location = {0};
 	CLEANUP(wire_writer_deinit) struct wire_writer locations = {0};
-	uint32_t id = writer->location_count + 1;
 
-	put_number(&location, LOCATION_ID, id);
-	put_line(&location, function_id(writer, "[other]", NULL, NULL), 0);
-	put_message(&writer->out, PROFILE_LOCATION, &location);
-	wire_put_varint(&locations, id);
+	wire_put_varint(&locations, made_up_id(writer, MADE_UP_OTHER));
 	put_sample(writer, &locations, rest);
 }
 
@@ -389,10 +411,10 @@ static struct error *encode(struct writer *writer, const struct report_sites *si
 	number_mappings(writer);
 	for (size_t i = 0; i < shown && !writer->err; i++)
 		put_site(writer, &sites->site[i]);
-	for (uint32_t id = 1; id <= writer->location_count && !writer->err; id++)
-		put_location(writer, id);
 	if (rest.alloc_count)
 		put_other(writer, &rest);
+	for (uint32_t id = 1; id <= writer->location_count && !writer->err; id++)
+		put_location(writer, id);
 	put_mappings(writer);
 	put_functions(writer);
 	put_comments(writer);
@@ -420,7 +442,7 @@ static void writer_deinit(struct writer *writer)
 static struct error *writer_init(struct writer *writer)
 {
 	size_t modules = writer->profile->module_count + 1;
-	size_t locations = writer->profile->location_count + 1;
+	size_t locations = writer->profile->location_count + MADE_UPS;
 
 	writer->location_id = calloc(locations, sizeof(*writer->location_id));
 	writer->location = calloc(locations, sizeof(*writer->location));

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/options.h"
+
+#include <string.h>
+
+#include "tests/tests.h"
+
+#define ARGUMENTS_MAX 16
+
+/* Parse "heapattach @line", split at spaces. */
+static struct error *parse(const char *line, struct options *ret)
+{
+	static char words[256];
+	char *argv[ARGUMENTS_MAX] = {(char *)"heapattach"}, *save = NULL;
+	int argc = 1;
+
+	snprintf(words, sizeof(words), "%s", line);
+	for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
+		argv[argc++] = word;
+	return options_parse(argc, argv, ret);
+}
+
+static struct options parsed(const char *line)
+{
+	struct options options = {0};
+
+	assert_ok(parse(line, &options));
+	return options;
+}
+
+/* The line must be refused with this message, and a hint. */
+static void refused(const char *line, const char *message)
+{
+	struct options options = {.pid = -7};
+	struct error *err = parse(line, &options);
+
+	ck_assert_msg(err != NULL, "'%s' was accepted", line);
+	ck_assert_int_eq(error_code(err), ERROR_USAGE);
+	ck_assert_str_eq(error_message(err), message);
+	ck_assert_ptr_nonnull(error_hint_text(err));
+	ck_assert_int_eq(options.pid, -7);
+	error_free(err);
+}
+
+START_TEST(attach_has_these_defaults)
+{
+	struct options options = parsed("-p 4242");
+
+	ck_assert_int_eq(options.command, OPTIONS_ATTACH);
+	ck_assert_int_eq(options.pid, 4242);
+	ck_assert_uint_eq(options.duration_ms, 0);
+	ck_assert_ptr_null(options.output);
+	ck_assert_int_eq(options.loader, OPTIONS_LOADER_ANY);
+	ck_assert(!options.quiet && !options.exact && !options.selfcheck);
+}
+END_TEST
+
+START_TEST(attach_takes_all_its_options)
+{
+	struct options options =
+		parsed("-q -p 7 -d 60 -o out.hap --exact --loader map --selfcheck");
+
+	ck_assert_int_eq(options.pid, 7);
+	ck_assert_uint_eq(options.duration_ms, 60000);
+	ck_assert_str_eq(options.output, "out.hap");
+	ck_assert_int_eq(options.loader, OPTIONS_LOADER_MAP);
+	ck_assert(options.quiet && options.exact && options.selfcheck);
+	ck_assert_int_eq(parsed("-p 7 --loader dlopen").loader, OPTIONS_LOADER_DLOPEN);
+}
+END_TEST
+
+START_TEST(values_may_be_joined)
+{
+	ck_assert_int_eq(parsed("-p7").pid, 7);
+	ck_assert_int_eq(parsed("--pid=7").pid, 7);
+	ck_assert_int_eq(parsed("--pid 7").pid, 7);
+	ck_assert(parsed("-qp7").quiet);
+	ck_assert_str_eq(parsed("-p7 -oa=b").output, "a=b");
+}
+END_TEST
+
+START_TEST(duration_takes_fractions)
+{
+	ck_assert_uint_eq(parsed("-p 1 -d 0.25").duration_ms, 250);
+	ck_assert_uint_eq(parsed("-p 1 -d .5").duration_ms, 500);
+	ck_assert_uint_eq(parsed("-p 1 -d 3.").duration_ms, 3000);
+	ck_assert_uint_eq(parsed("-p 1 -d 1.0009").duration_ms, 1000);
+	ck_assert_uint_eq(parsed("-p 1 -d 315360000").duration_ms, 315360000000);
+}
+END_TEST
+
+START_TEST(report_has_these_defaults)
+{
+	struct options options = parsed("report x.hap");
+
+	ck_assert_int_eq(options.command, OPTIONS_REPORT);
+	ck_assert_str_eq(options.recording, "x.hap");
+	ck_assert_int_eq(options.format, REPORT_TEXT);
+	ck_assert_int_eq(options.sort, REPORT_SORT_INUSE);
+	ck_assert_uint_eq(options.top, 0);
+	ck_assert_ptr_null(options.output);
+}
+END_TEST
+
+START_TEST(report_takes_all_its_options)
+{
+	struct options options =
+		parsed("report --format pprof x.hap --sort count --top 25 -o heap.pb.gz");
+
+	ck_assert_int_eq(options.format, REPORT_PPROF);
+	ck_assert_int_eq(options.sort, REPORT_SORT_COUNT);
+	ck_assert_uint_eq(options.top, 25);
+	ck_assert_str_eq(options.output, "heap.pb.gz");
+	ck_assert_int_eq(parsed("report x --format json").format, REPORT_JSON);
+	ck_assert_int_eq(parsed("report x --format folded").format, REPORT_FOLDED);
+	ck_assert_int_eq(parsed("report x --format text").format, REPORT_TEXT);
+	ck_assert_int_eq(parsed("report x --sort alloc").sort, REPORT_SORT_ALLOC);
+	ck_assert_str_eq(parsed("report -- -odd.hap").recording, "-odd.hap");
+}
+END_TEST
+
+START_TEST(help_and_version_need_nothing_else)
+{
+	ck_assert_int_eq(parsed("--help").command, OPTIONS_HELP);
+	ck_assert_int_eq(parsed("-h").command, OPTIONS_HELP);
+	ck_assert_int_eq(parsed("report --help").command, OPTIONS_HELP);
+	ck_assert_int_eq(parsed("--version").command, OPTIONS_VERSION);
+	ck_assert_int_eq(parsed("-V").command, OPTIONS_VERSION);
+}
+END_TEST
+
+START_TEST(help_fits_a_screen)
+{
+	const char *line = options_help();
+	size_t lines = 0;
+
+	for (const char *end; *line; line = end + 1, lines++) {
+		end = strchr(line, '\n');
+		ck_assert_ptr_nonnull(end);
+		ck_assert_int_le(end - line, 79);
+	}
+	ck_assert_uint_le(lines, 24);
+}
+END_TEST
+
+START_TEST(refuses_missing_pid)
+{
+	refused("", "-p PID is missing: which process?");
+	refused("-d 5", "-p PID is missing: which process?");
+	refused("-p", "--pid needs a process ID");
+}
+END_TEST
+
+START_TEST(refuses_bad_pids)
+{
+	refused("-p redis", "--pid needs a process ID, not 'redis'");
+	refused("-p 0", "--pid needs a process ID, not '0'");
+	refused("-p -5", "--pid needs a process ID, not '-5'");
+	refused("-p 5x", "--pid needs a process ID, not '5x'");
+	refused("-p 99999999999999999999", "--pid needs a process ID, not '99999999999999999999'");
+}
+END_TEST
+
+START_TEST(refuses_bad_durations)
+{
+	refused("-p 1 -d x", "--duration needs a number of seconds, not 'x'");
+	refused("-p 1 -d 0", "--duration needs a number of seconds, not '0'");
+	refused("-p 1 -d .", "--duration needs a number of seconds, not '.'");
+	refused("-p 1 -d 1.2.3", "--duration needs a number of seconds, not '1.2.3'");
+	refused("-p 1 -d inf", "--duration needs a number of seconds, not 'inf'");
+	refused("-p 1 -d -1", "--duration needs a number of seconds, not '-1'");
+	refused("-p 1 -d 315360001", "--duration needs a number of seconds, not '315360001'");
+}
+END_TEST
+
+START_TEST(refuses_bad_words)
+{
+	refused("-p 1 --loader gdb", "--loader needs dlopen or map, not 'gdb'");
+	refused("report x --format html", "--format needs text, json, folded or pprof, not 'html'");
+	refused("report x --sort age", "--sort needs inuse, alloc or count, not 'age'");
+	refused("report x --top 0", "--top needs a number of sites, not '0'");
+	refused("report x --top all", "--top needs a number of sites, not 'all'");
+}
+END_TEST
+
+START_TEST(refuses_what_it_does_not_know)
+{
+	refused("--frobnicate", "there is no option --frobnicate");
+	refused("-p 1 -x", "there is no option -x");
+	refused("4242", "'4242' is neither an option nor a command");
+	refused("-p 1 --quiet=yes", "--quiet takes no value");
+	refused("-p 1 -p 2", "--pid is given twice");
+	refused("report", "report needs the name of a recording");
+	refused("report a b", "report takes one recording, and 'b' is a second");
+}
+END_TEST
+
+START_TEST(refuses_options_of_the_other_command)
+{
+	refused("report x -p 5", "--pid is an option of an attach, not of heapattach report");
+	refused("-p 5 --top 3", "--top is an option of heapattach report, not of an attach");
+}
+END_TEST
+
+Suite *options_suite(void)
+{
+	Suite *suite = suite_create("options");
+	TCase *tcase = tcase_create("options");
+
+	tcase_add_test(tcase, attach_has_these_defaults);
+	tcase_add_test(tcase, attach_takes_all_its_options);
+	tcase_add_test(tcase, values_may_be_joined);
+	tcase_add_test(tcase, duration_takes_fractions);
+	tcase_add_test(tcase, report_has_these_defaults);
+	tcase_add_test(tcase, report_takes_all_its_options);
+	tcase_add_test(tcase, help_and_version_need_nothing_else);
+	tcase_add_test(tcase, help_fits_a_screen);
+	tcase_add_test(tcase, refuses_missing_pid);
+	tcase_add_test(tcase, refuses_bad_pids);
+	tcase_add_test(tcase, refuses_bad_durations);
+	tcase_add_test(tcase, refuses_bad_words);
+	tcase_add_test(tcase, refuses_what_it_does_not_know);
+	tcase_add_test(tcase, refuses_options_of_the_other_command);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
