@@ -5,7 +5,7 @@
  * tests/test_maps.c.
  *
  *	SUITE         of one module; runs under the sanitizers too
- *	SYSTEM_SUITE  runs the whole program on real processes
+ *	SYSTEM_SUITE  runs whole programs: ours on real processes, or the scripts
  */
 SUITE(error)
 SUITE(text)
@@ -30,7 +30,7 @@ SUITE(borrow_restart)
 SUITE(borrow_signals)
 SUITE(core_walk)
 SUITE(core_record)
-SUITE(scripts)
+SYSTEM_SUITE(scripts)
 SUITE(borrow_state)
 SUITE(shm)
 SUITE(reader)
