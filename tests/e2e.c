@@ -173,7 +173,7 @@ void child_start_target(struct child *ret, const struct folder *folder, const ch
 const char *child_line(struct child *child)
 {
 	static char line[sizeof(child->buffer)];
-	uint64_t deadline = now_ms() + 60000;
+	uint64_t deadline = now_ms() + 240000;
 	char *end;
 
 	while (!(end = memchr(child->buffer, '\n', child->have))) {
@@ -343,7 +343,7 @@ void run_wait_attached(struct run *run, pid_t pid)
 	uint64_t deadline = now_ms() + 20000;
 
 	/* T is traced from before shared memory is mapped until the slots are written. */
-	while (!procstate_mapped(pid, "memfd:heapattach") ||
+	while (!procstate_mapped(pid, "memfd:heapattach (") ||
 	       procstate_status(pid, "TracerPid", 10)) {
 		if (now_ms() > deadline || child_wait(&run->child, 0) >= 0) {
 			run_finish(run, 0);

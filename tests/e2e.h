@@ -49,7 +49,7 @@ void child_start(struct child *ret, const struct folder *folder, const char *use
 void child_start_target(struct child *ret, const struct folder *folder, const char *command, ...)
 	PRINTF(3, 4);
 
-/* The next line, without its newline; fails after 60 seconds. Valid until the next call. */
+/* The next line, without its newline; fails after four minutes. Valid until the next call. */
 const char *child_line(struct child *child);
 void child_send(struct child *child, const char *line);
 /* Send a line and return the answer. */
