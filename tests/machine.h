@@ -25,8 +25,17 @@ struct marked_call {
 /* Make the call. C++ exceptions, forced unwinds and backtraces pass through. */
 void marked_call(struct marked_call *call);
 
-/* The same with a thread pointer of 0 while it lasts. */
+/* The same call with a SIGTRAP after each instruction. */
+void marked_call_stepping(struct marked_call *call);
+
+/* The same call with a thread pointer of 0 while it lasts. */
 void marked_call_without_thread_pointer(struct marked_call *call);
+
+/* Where a signal with this context interrupted the program. */
+uint64_t context_pc(const void *context);
+
+/* DWARF's numbers of the callee-saved registers, in the order of struct ha_frame. */
+extern const int machine_callee_saved[6];
 
 /*
  * Start @start(@argument) on the stack that ends at @stack_top, as the injector

@@ -78,7 +78,39 @@ __asm__("	.text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	"	.size	marked_call_without_thread_pointer, . - "
-	"marked_call_without_thread_pointer\n");
+	"marked_call_without_thread_pointer\n"
+
+	"	.globl	marked_call_stepping\n"
+	"	.type	marked_call_stepping, @function\n"
+	"marked_call_stepping:\n"
+	"	.cfi_startproc\n"
+	"	pushf\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	orl	$0x100, (%rsp)\n" /* TF */
+	"	popf\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	sub	$8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call	marked_call\n"
+	"	pushf\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	andl	$~0x100, (%rsp)\n"
+	"	popf\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	add	$8, %rsp\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"	.size	marked_call_stepping, . - marked_call_stepping\n");
+
+const int machine_callee_saved[6] = {15, 14, 13, 12, 3, 6};
+
+uint64_t context_pc(const void *context)
+{
+	const ucontext_t *uc = context;
+
+	return (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
+}
 
 /*
  * A signal's frame on the stack, as the kernel writes it: the address of the

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #define BLOCK 0x10002000ull
 
@@ -470,6 +471,60 @@ START_TEST(backtrace_goes_through_the_slow_path)
 }
 END_TEST
 
+/* One walk from an instruction of entry: did it pass the caller, with the caller's registers? */
+struct step_walk {
+	const struct marked_call *call;
+	bool found, kept;
+};
+static struct step_walk step_walk;
+static unsigned int steps, steps_lost, steps_changed;
+
+static _Unwind_Reason_Code step_visit(struct _Unwind_Context *context, void *argument)
+{
+	const uint64_t *marks = (const uint64_t *)&step_walk.call->before;
+
+	if (_Unwind_GetIP(context) != step_walk.call->before.ra)
+		return _URC_NO_REASON;
+	step_walk.found = step_walk.kept = true;
+	for (int i = 0; i < 6; i++)
+		step_walk.kept &= _Unwind_GetGR(context, machine_callee_saved[i]) == marks[i];
+	return _URC_END_OF_STACK;
+}
+
+static void step(int number, siginfo_t *info, void *context)
+{
+	uint64_t pc = context_pc(context);
+	uint64_t base = (uint64_t)(uintptr_t)hooked.base;
+
+	if (pc < base || pc >= base + HA_ENTRY_DATA)
+		return;
+	step_walk.found = step_walk.kept = false;
+	_Unwind_Backtrace(step_visit, NULL);
+	steps++;
+	steps_lost += !step_walk.found;
+	steps_changed += !step_walk.kept;
+}
+
+START_TEST(every_instruction_can_be_unwound)
+{
+	const uint64_t argument[4] = {(uint64_t)(uintptr_t)&returned_block, 64, 8, 4};
+	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
+	enum ha_class class = (enum ha_class)(_i / 2);
+	struct marked_call call;
+
+	hooked.entry->state = _i % 2 ? HA_STATE_ON : HA_STATE_OFF;
+	hooked.result = result_of(class);
+	call_prepare(&call, hooked_logged_pair(0, class), argument);
+	step_walk.call = &call;
+	sigaction(SIGTRAP, &action, NULL);
+	marked_call_stepping(&call);
+	ck_assert_uint_gt(steps, _i % 2 ? 40 : 4);
+	ck_assert_uint_eq(steps_lost, 0);
+	ck_assert_uint_eq(steps_changed, 0);
+	assert_registers_kept(&call);
+}
+END_TEST
+
 static __attribute__((no_sanitize_address)) void quiet_alloc(struct ha_shm *shm,
 							     const struct ha_frame *frame,
 							     uint64_t ptr, uint64_t size,
@@ -572,6 +627,7 @@ static TCase *calls_case(void)
 	tcase_add_loop_test(tcase, jump_out_of_an_original_leaves_nobody_in_core, 0, 4);
 	tcase_add_test(tcase, allocation_in_a_handler_that_interrupts_core_is_recorded);
 	tcase_add_loop_test(tcase, backtrace_goes_through_the_slow_path, 0, 4);
+	tcase_add_loop_test(tcase, every_instruction_can_be_unwound, 0, 2 * HA_CLASSES);
 	tcase_add_test(tcase, thread_without_thread_pointer_uses_a_shared_line);
 	tcase_add_test(tcase, every_stub_leads_to_its_own_pair);
 	return tcase;
