@@ -9,10 +9,12 @@
 #include <errno.h>
 #include <link.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 struct hooked hooked;
+void *hooked_block;
 
 int hooked_file(const char *name, const uint8_t *data, size_t size)
 {
@@ -191,4 +193,42 @@ uint64_t hooked_pair(unsigned int k, enum ha_class class, uint64_t original)
 uint64_t hooked_logged_pair(unsigned int k, enum ha_class class)
 {
 	return hooked_pair(k, class, (uint64_t)(uintptr_t)log_original);
+}
+
+void hooked_call_prepare(struct marked_call *call, uint64_t stub, const uint64_t argument[4])
+{
+	static const struct ha_frame marks = {
+		.r15 = 0x1515151515151515,
+		.r14 = 0x1414141414141414,
+		.r13 = 0x1313131313131313,
+		.r12 = 0x1212121212121212,
+		.rbx = 0xb0b0b0b0b0b0b0b0,
+		.rbp = 0xb1b1b1b1b1b1b1b1,
+	};
+
+	*call = (struct marked_call){.function = stub, .before = marks};
+	memcpy(call->argument, argument, sizeof(call->argument));
+}
+
+void hooked_assert_kept(const struct marked_call *call)
+{
+	ck_assert_mem_eq(&call->before, &call->after, offsetof(struct ha_frame, ra));
+}
+
+struct marked_call hooked_call(uint64_t stub, const uint64_t argument[4])
+{
+	struct marked_call call;
+
+	hooked.events = 0;
+	hooked_call_prepare(&call, stub, argument);
+	marked_call(&call);
+	hooked_assert_kept(&call);
+	ck_assert_uint_eq(hooked_depth(), 0);
+	return call;
+}
+
+uint64_t hooked_result(enum ha_class class)
+{
+	hooked_block = (void *)HOOKED_BLOCK;
+	return class == HA_CLASS_POSIX_MEMALIGN ? 0 : HOOKED_BLOCK;
 }

@@ -76,4 +76,20 @@ uint32_t hooked_depth(void);
 /* Lines whose key is not 0. */
 unsigned int hooked_lines_owned(void);
 
+/* Fill @call for the stub with these arguments; the callee-saved registers get marks. */
+void hooked_call_prepare(struct marked_call *call, uint64_t stub, const uint64_t argument[4]);
+
+/* The marks are still there after the call. */
+void hooked_assert_kept(const struct marked_call *call);
+
+/* Forget the events and call @stub: whatever happens, registers are kept and nobody is in core. */
+struct marked_call hooked_call(uint64_t stub, const uint64_t argument[4]);
+
+/* A block that originals hand out, and where posix_memalign's original "returns" it. */
+#define HOOKED_BLOCK 0x10002000ull
+extern void *hooked_block;
+
+/* What an original of @class returns for HOOKED_BLOCK. */
+uint64_t hooked_result(enum ha_class class);
+
 #endif
