@@ -19,6 +19,9 @@
  *   vector      Which regset has all other state that code can change? It may
  *               be of any size up to ARCH_VECTOR_MAX.
  *   sigframe    What must be in memory for rt_sigreturn to restore all of it?
+ *   guard       How can a system call be made to return into rt_sigreturn with
+ *               nothing but code that every program has (x86-64: syscall; ret
+ *               and the C library's restorer)?
  *   shadow      Is there a shadow stack, which forbids to call on a new stack?
  *
  * All functions are pure and may be called from any thread.
@@ -48,6 +51,12 @@ struct arch_registers {
 extern const uint8_t arch_syscall_instruction[];
 extern const size_t arch_syscall_instruction_size;
 
+#define ARCH_NOT_FOUND SIZE_MAX
+/* Offset in @text of a system call followed by a return, or ARCH_NOT_FOUND. */
+size_t arch_find_call_return(const uint8_t *text, size_t size);
+/* Offset in @text of code that calls rt_sigreturn, as a handler returns to; or ARCH_NOT_FOUND. */
+size_t arch_find_sigreturn(const uint8_t *text, size_t size);
+
 /* Regset types (NT_*) of <elf.h>; the second is 0 where there are no shadow stacks. */
 extern const unsigned int arch_vector_note;
 extern const unsigned int arch_shadow_stack_note;
@@ -62,6 +71,12 @@ void arch_set_pc(struct arch_registers *registers, uint64_t pc);
 /* Make the registers make a system call when they run at @gadget. */
 void arch_set_syscall(struct arch_registers *registers, uint64_t gadget, long number,
 		      const uint64_t args[6]);
+/*
+ * Make it return, by the instruction after it, to the code whose address
+ * arch_sigframe() has put into the frame at @sp. @gadget of arch_set_syscall()
+ * must have been found by arch_find_call_return().
+ */
+void arch_guard_syscall(struct arch_registers *registers, uint64_t sp);
 /* After the call: what the kernel returned. */
 int64_t arch_syscall_result(const struct arch_registers *registers);
 
@@ -82,21 +97,17 @@ uint64_t arch_syscall_address(const struct arch_registers *registers);
 void arch_remake_syscall(struct arch_registers *registers);
 
 /*
- * Read the thread pointer with an instruction, as entry does. Raises SIGILL
- * where the kernel or CPU does not allow it.
- */
-uint64_t arch_read_thread_pointer(void);
-/* True if AT_HWCAP2 promises that it works. */
-bool arch_promises_thread_pointer(uint64_t hwcap2);
-
-/*
  * Build a frame for rt_sigreturn that restores @registers, @vector and @mask;
  * see borrow_sigframe(). The registers must not need the kernel's restart.
  *
- * Returns the bytes used of @buf, or 0 if @size is too small.
+ * @sigreturn address of code that arch_find_sigreturn() has found, for
+ *            arch_guard_syscall(); else 0
+ *
+ * Returns the bytes used of @buf, or 0 if @size is too small (or the vector
+ * state is none that such a frame can have: x86-64 without XSAVE).
  */
 size_t arch_sigframe(const struct arch_registers *registers, const uint8_t *vector,
-		     size_t vector_size, uint64_t mask, uint64_t remote_address, uint8_t *buf,
-		     size_t size, uint64_t *sp_ret);
+		     size_t vector_size, uint64_t mask, uint64_t sigreturn, uint64_t remote_address,
+		     uint8_t *buf, size_t size, uint64_t *sp_ret);
 
 #endif

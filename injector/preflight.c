@@ -294,49 +294,6 @@ static struct error *check_sandbox(const struct check *check)
 		"run it without PR_SET_SECCOMP's strict mode");
 }
 
-/* Some hypervisors switch the instruction on and do not announce it: a child of ours tries it. */
-static bool reads_thread_pointer(uint64_t hwcap2)
-{
-	const struct rlimit no_core = {0};
-	int status = -1;
-	pid_t child;
-
-	if (arch_promises_thread_pointer(hwcap2))
-		return true;
-	child = fork();
-	if (child == 0) {
-		setrlimit(RLIMIT_CORE, &no_core);
-		signal(SIGILL, SIG_DFL);
-		_exit(arch_read_thread_pointer() ? 0 : 1);
-	}
-	if (child < 0)
-		return false;
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-static struct error *check_cpu(const struct check *check)
-{
-	CLEANUP(freep) char *data = NULL;
-	struct module_auxv auxv;
-	size_t size;
-	struct error *err;
-
-	err = procfacts_file(&data, &size, "%s/%d/auxv", check->proc, check->tid);
-	if (!err)
-		err = module_auxv_parse(data, size, &auxv);
-	if (err)
-		return err;
-	if (reads_thread_pointer(auxv.hwcap2))
-		return NULL;
-	return error_hint(
-		error_create(ERROR_UNSUPPORTED, "programs may not read the thread pointer "
-						"here (FSGSBASE is off)"),
-		"needs Linux 5.9 or later on a CPU of 2012 or later, without the boot option "
-		"nofsgsbase");
-}
-
 /* ---- room */
 
 /* Value of "Max address space" in /proc/PID/limits; UINT64_MAX = unlimited. */
@@ -566,7 +523,7 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 	/* In this order: the first that fails is the cause that is named. */
 	static struct error *(*const checks[])(const struct check *) = {
 		check_kind,    check_namespace, check_permission,    check_tracer,    check_machine,
-		check_sandbox, check_cpu,	check_address_space, check_map_count, check_memory,
+		check_sandbox, check_address_space, check_map_count, check_memory,
 	};
 	CLEANUP(freep) char *comm = NULL;
 	struct check check = {

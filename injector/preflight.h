@@ -45,7 +45,7 @@ struct preflight {
 
 /*
  * Checks that need /proc alone: exists, is a process, same PID namespace as
- * /proc, permissions, Yama, tracer, machine, seccomp strict mode, FSGSBASE,
+ * /proc, permissions, Yama, tracer, machine, seccomp strict mode,
  * room. On error *ret still holds what was found out, for `check`; give it to
  * preflight_deinit() in any case.
  */

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The thread pointer: fs base, without TLS and without a system call. Needs
- * FSGSBASE enabled by the kernel, which preflight has checked.
+ * The thread pointer, without a system call: the word at fs:0, which the psABI
+ * makes the thread control block's own address, in every thread that a C
+ * library made. Entry gets here only in threads whose line it has found the
+ * same way.
  */
 #ifndef PAYLOAD_ARCH_THREAD_POINTER_H
 #define PAYLOAD_ARCH_THREAD_POINTER_H
 
 #include <stdint.h>
 
-/* The calling thread's thread pointer; 0 in a thread without TLS. */
+/* The calling thread's thread pointer. */
 static inline uint64_t thread_pointer(void)
 {
 	uint64_t fs;
 
-	__asm__ volatile("rdfsbase %0" : "=r"(fs));
+	__asm__("movq %%fs:0, %0" : "=r"(fs));
 	return fs;
 }
 
