@@ -42,3 +42,19 @@ $(BUILD)/targets/entry_musl: tests/targets/entry_musl.c tests/targets/entry_load
 	@mkdir -p $(@D)
 	$(call say,TARGET,$@)
 	$(Q)musl-gcc -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -o $@ $<
+
+# One program, its calls bound in different ways.
+TARGET_CFLAGS_slots_lazy = -Wl,-z,lazy
+TARGET_CFLAGS_slots_now = -Wl,-z,relro,-z,now
+TARGET_CFLAGS_slots_noplt = -fno-plt -Wl,-z,relro,-z,now
+TARGET_CFLAGS_slots_nopie = -no-pie -fno-pie -Wl,-z,lazy
+TARGET_CFLAGS_libslots_plugin = -Wl,-z,lazy
+TARGET_CFLAGS_libslots_deepbind = -fno-builtin -Wl,-z,lazy
+SLOTS_TARGETS = $(addprefix $(BUILD)/targets/slots_,lazy now noplt nopie musl)
+$(SLOTS_TARGETS): tests/targets/slots_program.h tests/targets/entry_load.h payload/protocol.h \
+	| $(BUILD)/targets/libslots_plugin.so $(BUILD)/targets/libslots_deepbind.so
+
+$(BUILD)/targets/slots_musl: tests/targets/slots_musl.c
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)musl-gcc -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -o $@ $<

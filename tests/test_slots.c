@@ -1,0 +1,659 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Slots of a real process, written and put back while it runs. The target
+ * plays core and counts what comes through (tests/targets/slots_program.h).
+ */
+#include "injector/functions.h"
+#include "injector/slots.h"
+#include "resolver/cleanup.h"
+#include "tests/subject.h"
+
+#include <string.h>
+
+#define ROUNDS "1000"
+
+static struct subject subject;
+static uint64_t entry;
+
+/* The words of all planned and skipped slots, as they were. */
+struct snapshot {
+	uint64_t address[512], value[512];
+	size_t count;
+};
+
+static void snapshot_take(struct snapshot *ret)
+{
+	ret->count = 0;
+	for (size_t i = 0; i < subject.slots.count + subject.slots.skip_count; i++) {
+		uint64_t address = i < subject.slots.count
+					   ? subject.slots.slot[i].address
+					   : subject.slots.skip[i - subject.slots.count].address;
+
+		ck_assert_uint_lt(ret->count, 512);
+		ret->address[ret->count] = address;
+		assert_ok(memory_read_u64(&subject.memory, address, &ret->value[ret->count++]));
+	}
+}
+
+/* Slots that the loader has bound meanwhile are not ours to answer for. */
+static void snapshot_expect_same(const struct snapshot *before)
+{
+	for (size_t i = 0; i < before->count; i++) {
+		uint64_t value;
+
+		assert_ok(memory_read_u64(&subject.memory, before->address[i], &value));
+		ck_assert_msg(value == before->value[i], "0x%llx held 0x%llx, now 0x%llx",
+			      (unsigned long long)before->address[i],
+			      (unsigned long long)before->value[i], (unsigned long long)value);
+	}
+}
+
+static void start(const char *command)
+{
+	CLEANUP(freep) char *path = tests_build_path("payload/entry.so");
+	char line[4096];
+
+	subject_start(&subject, command);
+	snprintf(line, sizeof(line), "entry %s", path);
+	entry = strtoull(child_ask(&subject.child, line), NULL, 16);
+	child_expect(&subject.child, "on", "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+}
+
+static void teardown(void)
+{
+	subject_end(&subject);
+}
+
+/* Publish the plan's pairs in the entry object, as the injector does before it writes slots. */
+static void publish_pairs(void)
+{
+	uint64_t data = entry + HA_ENTRY_DATA;
+	uint32_t bodies[HA_CLASSES], count = (uint32_t)subject.slots.pair_count;
+
+	assert_ok(memory_read(&subject.memory, data + offsetof(struct ha_entry, bodies), bodies,
+			      sizeof(bodies)));
+	for (uint32_t i = 0; i < count; i++) {
+		const struct function *function = functions_get(subject.slots.pair[i].function);
+		struct ha_pair pair = {
+			.call = subject.slots.pair[i].call,
+			.body = entry + bodies[function->class],
+			.function = subject.slots.pair[i].function,
+		};
+
+		assert_ok(target_write(subject.target,
+				       data + offsetof(struct ha_entry, pairs) + i * sizeof(pair),
+				       &pair, sizeof(pair)));
+	}
+	assert_ok(target_write(subject.target, data + offsetof(struct ha_entry, npairs), &count,
+			       sizeof(count)));
+	slots_place(&subject.slots, entry);
+}
+
+static struct slots_result write_slots(void)
+{
+	struct slots_result result;
+
+	publish_pairs();
+	assert_ok(slots_write(&subject.memory, &subject.writer, &subject.slots, &result));
+	return result;
+}
+
+static struct slots_result restore_slots(void)
+{
+	struct slots_result result;
+
+	assert_ok(slots_restore(&subject.memory, &subject.writer, &subject.modules, &subject.slots,
+				&result));
+	return result;
+}
+
+/* ---- every way of binding calls */
+
+static const char *const kinds[] = {"slots_lazy", "slots_now", "slots_noplt", "slots_nopie",
+				    "slots_musl"};
+
+START_TEST(hooks_each_call_once_and_restores_each_byte)
+{
+	const struct module *program;
+	struct slots_result result;
+	struct snapshot before;
+	unsigned long allocated, reallocated, freed;
+	size_t planned;
+
+	start(kinds[_i]);
+	program = modules_executable(&subject.modules);
+	ck_assert_ptr_nonnull(subject_slot(&subject, program, "malloc"));
+	ck_assert_ptr_nonnull(subject_slot(&subject, program, "free"));
+	ck_assert_ptr_nonnull(subject_slot(&subject, program, "realloc"));
+	planned = subject.slots.count;
+	snapshot_take(&before);
+	result = write_slots();
+	ck_assert_uint_eq(result.written, planned);
+	ck_assert_uint_eq(result.skipped, 0);
+
+	child_send(&subject.child, "work " ROUNDS);
+	ck_assert_int_eq(
+		sscanf(child_line(&subject.child), "%lu %lu %lu", &allocated, &reallocated, &freed),
+		3);
+	ck_assert_uint_eq(allocated, 3000);
+	ck_assert_uint_eq(reallocated, 1000);
+	ck_assert_uint_eq(freed, 3000);
+
+	result = restore_slots();
+	ck_assert_uint_eq(result.restored, planned);
+	ck_assert_uint_eq(result.lost + result.gone + result.failed, 0);
+	snapshot_expect_same(&before);
+	child_expect(&subject.child, "work " ROUNDS, "0 0 0");
+}
+END_TEST
+
+START_TEST(verifies_that_nothing_was_rebound)
+{
+	struct slots_result result;
+
+	start(kinds[_i]);
+	write_slots();
+	child_send(&subject.child, "work " ROUNDS);
+	child_line(&subject.child);
+	assert_ok(slots_verify(&subject.memory, &subject.writer, &subject.slots, &result));
+	ck_assert_uint_eq(result.already, subject.slots.count);
+	ck_assert_uint_eq(result.written + result.lost + result.gone, 0);
+}
+END_TEST
+
+/* ---- unbound slots */
+
+START_TEST(calls_the_definition_behind_an_unbound_slot)
+{
+	const struct module *program;
+	const struct slot *slot;
+	uint64_t definition;
+
+	start("slots_lazy");
+	program = modules_executable(&subject.modules);
+	slot = subject_slot(&subject, program, "realloc");
+	ck_assert(slot->unbound);
+	ck_assert(module_has_code(program, slot->found));
+	assert_ok(module_symbol(modules_libc(&subject.modules), "realloc", &definition));
+	ck_assert_uint_eq(slot->call, definition);
+	ck_assert_uint_eq(slot->restore, slot->found);
+	slot = subject_slot(&subject, program, "malloc");
+	ck_assert(!slot->unbound);
+}
+END_TEST
+
+START_TEST(accepts_a_slot_that_was_bound_since_it_was_planned)
+{
+	struct slots_result result;
+
+	start("slots_lazy");
+	child_expect(&subject.child, "work 1", "0 0 0"); /* binds realloc and the others */
+	result = write_slots();
+	ck_assert_uint_eq(result.skipped, 0);
+	ck_assert_uint_eq(result.written, subject.slots.count);
+	restore_slots();
+	for (size_t i = 0; i < subject.slots.count; i++) {
+		const struct slot *slot = &subject.slots.slot[i];
+		uint64_t value;
+
+		/* What was bound meanwhile stays bound. */
+		assert_ok(memory_read_u64(&subject.memory, slot->address, &value));
+		ck_assert(value == slot->call || slot->unbound);
+	}
+}
+END_TEST
+
+START_TEST(writes_again_what_lazy_binding_overwrote)
+{
+	struct slots_result result;
+	struct slot *slot;
+
+	start("slots_lazy");
+	write_slots();
+	slot = subject_slot(&subject, modules_executable(&subject.modules), "realloc");
+	for (int i = 0; i < 3; i++) {
+		assert_ok(target_write(subject.target, slot->address, &slot->call, 8));
+		assert_ok(slots_verify(&subject.memory, &subject.writer, &subject.slots, &result));
+		ck_assert_uint_eq(result.written, 1);
+	}
+	assert_ok(target_write(subject.target, slot->address, &slot->call, 8));
+	assert_ok(slots_verify(&subject.memory, &subject.writer, &subject.slots, &result));
+	ck_assert_uint_eq(result.lost, 1);
+	ck_assert_int_eq(slot->state, SLOT_LOST);
+	result = restore_slots();
+	ck_assert_uint_eq(result.restored, subject.slots.count - 1);
+}
+END_TEST
+
+/* ---- several allocators */
+
+START_TEST(keeps_a_deepbound_library_with_its_own_allocator)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_deepbind.so");
+	const struct module *plugin, *program;
+	unsigned long bad, allocated, reallocated, freed;
+	const struct slot *theirs, *ours;
+	uint64_t definition;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "deepbind %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	plugin = subject_module(&subject, "/libslots_deepbind.so");
+	program = modules_executable(&subject.modules);
+	theirs = subject_slot(&subject, plugin, "malloc");
+	ours = subject_slot(&subject, program, "malloc");
+	ck_assert_ptr_nonnull(theirs);
+	ck_assert(theirs->unbound);
+	assert_ok(module_symbol(plugin, "malloc", &definition));
+	ck_assert_uint_eq(theirs->call, definition);
+	ck_assert_uint_ne(ours->call, definition);
+	ck_assert_uint_ne(ours->pair, theirs->pair);
+	write_slots();
+	child_send(&subject.child, "plugin " ROUNDS);
+	ck_assert_int_eq(sscanf(child_line(&subject.child), "%lu %lu %lu %lu", &bad, &allocated,
+				&reallocated, &freed),
+			 4);
+	ck_assert_uint_eq(bad, 0);
+	ck_assert_uint_eq(allocated, 1000);
+	ck_assert_uint_eq(freed, 1000);
+	restore_slots();
+	child_expect(&subject.child, "plugin " ROUNDS, "0 0 0 0");
+}
+END_TEST
+
+START_TEST(separates_the_allocators_of_namespaces)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
+	const struct slot *theirs, *ours;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "newspace %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	theirs = subject_slot(&subject, subject_module(&subject, "/libslots_plugin.so"), "malloc");
+	ours = subject_slot(&subject, modules_executable(&subject.modules), "malloc");
+	ck_assert_ptr_nonnull(theirs);
+	ck_assert_uint_ne(theirs->call, ours->call);
+	ck_assert_uint_eq(modules_find(&subject.modules, theirs->call)->name_space, 1);
+	write_slots();
+	child_expect(&subject.child, "plugin 10", "0 10 0 10");
+	restore_slots();
+	child_expect(&subject.child, "plugin 10", "0 0 0 0");
+}
+END_TEST
+
+START_TEST(hooks_addresses_in_data)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
+	const struct module *plugin;
+	size_t addresses = 0;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "load %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	plugin = subject_module(&subject, "/libslots_plugin.so");
+	for (size_t i = 0; i < subject.slots.count; i++)
+		addresses += subject.slots.slot[i].module == plugin->id &&
+			     subject.slots.slot[i].kind == REFERENCE_ADDRESS;
+	ck_assert_uint_eq(addresses, 1);
+	write_slots();
+	child_expect(&subject.child, "plugin 100", "0 100 0 100");
+}
+END_TEST
+
+START_TEST(finds_the_loaders_own_pointers)
+{
+	const struct module *loader;
+	size_t found = 0;
+
+	start("slots_now");
+	loader = modules_loader(&subject.modules);
+	for (size_t i = 0; i < subject.slots.count; i++) {
+		const struct slot *slot = &subject.slots.slot[i];
+
+		if (slot->module != loader->id)
+			continue;
+		ck_assert_int_eq(slot->kind, REFERENCE_LOADER);
+		ck_assert(modules_find(&subject.modules, slot->call)->is_libc);
+		found++;
+	}
+	ck_assert_uint_eq(found, 4);
+}
+END_TEST
+
+/* ---- when things change under our hands */
+
+START_TEST(leaves_slots_of_an_unloaded_object)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
+	struct slots_result result;
+	uint32_t plugin;
+	size_t theirs = 0;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "load %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	plugin = subject_module(&subject, "/libslots_plugin.so")->id;
+	for (size_t i = 0; i < subject.slots.count; i++)
+		theirs += subject.slots.slot[i].module == plugin;
+	ck_assert_uint_gt(theirs, 1);
+	write_slots();
+	child_expect(&subject.child, "unload", "ok");
+	subject_update(&subject);
+	result = restore_slots();
+	ck_assert_uint_eq(result.gone, theirs);
+	ck_assert_uint_eq(result.restored, subject.slots.count - theirs);
+}
+END_TEST
+
+START_TEST(leaves_a_new_object_at_the_old_address)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
+	struct snapshot before;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "load %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	snapshot_take(&before);
+	write_slots();
+	child_expect(&subject.child, "unload", "ok");
+	child_expect(&subject.child, line, "ok"); /* most likely where it was */
+	subject_update(&subject);
+	restore_slots();
+	snapshot_expect_same(&before);
+	child_expect(&subject.child, "plugin 10", "0 0 0 0");
+}
+END_TEST
+
+START_TEST(leaves_slots_that_somebody_else_wrote)
+{
+	struct slots_result result;
+	uint64_t theirs;
+	struct slot *slot;
+	uint64_t value;
+
+	start("slots_now");
+	write_slots();
+	slot = subject_slot(&subject, modules_executable(&subject.modules), "calloc");
+	assert_ok(module_symbol(modules_libc(&subject.modules), "abort", &theirs));
+	assert_ok(target_write(subject.target, slot->address, &theirs, 8));
+	result = restore_slots();
+	ck_assert_uint_eq(result.lost, 1);
+	assert_ok(memory_read_u64(&subject.memory, slot->address, &value));
+	ck_assert_uint_eq(value, theirs);
+}
+END_TEST
+
+START_TEST(skips_a_slot_that_changed_since_it_was_planned)
+{
+	struct slots_result result;
+	uint64_t theirs, good;
+	struct slot *slot;
+
+	start("slots_now");
+	slot = subject_slot(&subject, modules_executable(&subject.modules), "calloc");
+	assert_ok(module_symbol(modules_libc(&subject.modules), "abort", &theirs));
+	good = slot->found;
+	assert_ok(target_write(subject.target, slot->address, &theirs, 8));
+	result = write_slots();
+	ck_assert_uint_eq(result.skipped, 1);
+	ck_assert_int_eq(slot->state, SLOT_SKIPPED);
+	assert_ok(target_write(subject.target, slot->address, &good, 8));
+	restore_slots();
+	child_expect(&subject.child, "work 10", "0 0 0");
+}
+END_TEST
+
+/* Writes that fail from the @left-th on. */
+struct failing {
+	struct memory_writer real;
+	size_t left;
+};
+
+static struct error *failing_write(void *ctx, uint64_t addr, const void *buf, size_t size)
+{
+	struct failing *failing = ctx;
+
+	if (failing->left == 0) {
+		failing->left = SIZE_MAX; /* only one fails */
+		return error_create(ERROR_FAULT, "no");
+	}
+	failing->left--;
+	return failing->real.write(failing->real.ctx, addr, buf, size);
+}
+
+START_TEST(puts_everything_back_when_a_write_fails)
+{
+	struct failing failing;
+	struct memory_writer writer = {.write = failing_write, .ctx = &failing};
+	struct slots_result result;
+	struct snapshot before;
+
+	start("slots_lazy");
+	publish_pairs();
+	snapshot_take(&before);
+	for (size_t at = 0; at < subject.slots.count; at++) {
+		failing = (struct failing){.real = subject.writer, .left = at};
+		assert_fails(slots_write(&subject.memory, &writer, &subject.slots, &result),
+			     ERROR_FAULT);
+		snapshot_expect_same(&before);
+	}
+	assert_ok(slots_write(&subject.memory, &subject.writer, &subject.slots, &result));
+	ck_assert_uint_eq(result.written, subject.slots.count);
+}
+END_TEST
+
+/* Remembers the functions in the order of writing. */
+struct order {
+	struct memory_writer real;
+	enum function_rank rank[512];
+	size_t count;
+};
+
+static struct error *order_write(void *ctx, uint64_t addr, const void *buf, size_t size)
+{
+	struct order *order = ctx;
+
+	for (size_t i = 0; i < subject.slots.count; i++) {
+		const struct slot *slot = &subject.slots.slot[i];
+
+		if (slot->address == addr)
+			order->rank[order->count++] = functions_get(slot->function)->rank;
+	}
+	ck_assert_uint_eq(size, 8);
+	ck_assert_uint_eq(addr % 8, 0);
+	return order->real.write(order->real.ctx, addr, buf, size);
+}
+
+START_TEST(writes_releases_first_and_restores_them_last)
+{
+	struct order order;
+	struct memory_writer writer = {.write = order_write, .ctx = &order};
+	struct slots_result result;
+
+	start("slots_now");
+	publish_pairs();
+	order = (struct order){.real = subject.writer};
+	assert_ok(slots_write(&subject.memory, &writer, &subject.slots, &result));
+	ck_assert_uint_eq(order.count, subject.slots.count);
+	for (size_t i = 1; i < order.count; i++)
+		ck_assert_int_le(order.rank[i - 1], order.rank[i]);
+	order.count = 0;
+	assert_ok(
+		slots_restore(&subject.memory, &writer, &subject.modules, &subject.slots, &result));
+	ck_assert_uint_eq(order.count, subject.slots.count);
+	for (size_t i = 1; i < order.count; i++)
+		ck_assert_int_ge(order.rank[i - 1], order.rank[i]);
+}
+END_TEST
+
+/* ---- attaching again */
+
+START_TEST(never_takes_a_hook_for_an_original)
+{
+	size_t count, pairs;
+
+	start("slots_now");
+	write_slots();
+	count = subject.slots.count;
+	pairs = subject.slots.pair_count;
+	subject_plan(&subject); /* as after the injector's death */
+	ck_assert_uint_eq(subject.slots.count, count);
+	ck_assert_uint_eq(subject.slots.pair_count, pairs);
+	for (size_t i = 0; i < count; i++) {
+		const struct slot *slot = &subject.slots.slot[i];
+
+		ck_assert(slot->inherited);
+		ck_assert_uint_eq(slot->found, slot->hook);
+		ck_assert(modules_find(&subject.modules, slot->call)->is_libc);
+		ck_assert(modules_find(&subject.modules, slot->restore)->is_libc);
+	}
+	ck_assert_uint_eq(write_slots().already, count);
+	ck_assert_uint_eq(restore_slots().restored, count);
+	child_expect(&subject.child, "work 10", "0 0 0");
+}
+END_TEST
+
+START_TEST(uses_the_pairs_that_entry_has)
+{
+	struct slot_pair old[HA_PAIRS];
+	size_t pairs;
+
+	start("slots_now");
+	write_slots();
+	pairs = subject.slots.pair_count;
+	memcpy(old, subject.slots.pair, sizeof(old));
+	restore_slots();
+	subject_plan(&subject);
+	ck_assert_uint_eq(subject.slots.pair_count, pairs);
+	for (size_t i = 0; i < pairs; i++) {
+		ck_assert(subject.slots.pair[i].existing);
+		ck_assert_uint_eq(subject.slots.pair[i].call, old[i].call);
+		ck_assert_uint_eq(subject.slots.pair[i].function, old[i].function);
+	}
+	ck_assert_uint_eq(subject.slots.entry, entry);
+}
+END_TEST
+
+START_TEST(keeps_what_to_restore_when_the_plan_is_made_anew)
+{
+	struct slots old, fresh;
+	struct slots_result result;
+	struct snapshot before;
+	uint64_t unbound;
+
+	start("slots_lazy");
+	snapshot_take(&before);
+	unbound = subject_slot(&subject, modules_executable(&subject.modules), "realloc")->restore;
+	write_slots();
+	old = subject.slots;
+	subject.slots = (struct slots){0};
+	subject_plan(&subject);
+	fresh = subject.slots;
+	slots_inherit(&fresh, &old);
+	subject.slots = fresh;
+	ck_assert_uint_eq(
+		subject_slot(&subject, modules_executable(&subject.modules), "realloc")->restore,
+		unbound);
+	result = restore_slots();
+	ck_assert_uint_eq(result.restored, fresh.count);
+	snapshot_expect_same(&before);
+	slots_deinit(&old);
+}
+END_TEST
+
+/* ---- what is not hooked is said */
+
+START_TEST(counts_copies_of_the_functions_addresses)
+{
+	size_t before, after;
+	bool truncated;
+
+	start("slots_now");
+	assert_ok(slots_saved_pointers(&subject.memory, &subject.maps, &subject.slots, 64 << 20,
+				       &before, &truncated));
+	ck_assert(!truncated);
+	child_expect(&subject.child, "save", "ok");
+	subject_update(&subject);
+	assert_ok(slots_saved_pointers(&subject.memory, &subject.maps, &subject.slots, 64 << 20,
+				       &after, &truncated));
+	ck_assert_uint_eq(after, before + 3);
+	assert_ok(slots_saved_pointers(&subject.memory, &subject.maps, &subject.slots, 4096, &after,
+				       &truncated));
+	ck_assert(truncated);
+}
+END_TEST
+
+START_TEST(says_that_calls_inside_an_allocator_go_direct)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_deepbind.so");
+	char line[4096];
+
+	start("slots_now");
+	ck_assert_uint_eq(subject.slots.direct_count, 0); /* libc calls through its own slots */
+	snprintf(line, sizeof(line), "deepbind %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	subject_plan(&subject);
+	ck_assert_uint_eq(subject.slots.direct_count, 0); /* so does the plugin */
+}
+END_TEST
+
+START_TEST(finds_nothing_in_a_static_program)
+{
+	struct slots slots;
+
+	subject_start(&subject, "storm_static");
+	assert_fails(slots_plan(&subject.memory, &subject.maps, &subject.modules, &slots),
+		     ERROR_NOT_FOUND);
+}
+END_TEST
+
+Suite *slots_suite(void)
+{
+	Suite *suite = suite_create("slots");
+	TCase *tcase = tcase_create("process");
+	int count = (int)(sizeof(kinds) / sizeof(kinds[0]));
+
+	tcase_add_checked_fixture(tcase, NULL, teardown);
+	tcase_set_timeout(tcase, 120);
+	tcase_add_loop_test(tcase, hooks_each_call_once_and_restores_each_byte, 0, count);
+	tcase_add_loop_test(tcase, verifies_that_nothing_was_rebound, 0, count);
+	tcase_add_test(tcase, calls_the_definition_behind_an_unbound_slot);
+	tcase_add_test(tcase, accepts_a_slot_that_was_bound_since_it_was_planned);
+	tcase_add_test(tcase, writes_again_what_lazy_binding_overwrote);
+	tcase_add_test(tcase, keeps_a_deepbound_library_with_its_own_allocator);
+	tcase_add_test(tcase, separates_the_allocators_of_namespaces);
+	tcase_add_test(tcase, hooks_addresses_in_data);
+	tcase_add_test(tcase, finds_the_loaders_own_pointers);
+	tcase_add_test(tcase, leaves_slots_of_an_unloaded_object);
+	tcase_add_test(tcase, leaves_a_new_object_at_the_old_address);
+	tcase_add_test(tcase, leaves_slots_that_somebody_else_wrote);
+	tcase_add_test(tcase, skips_a_slot_that_changed_since_it_was_planned);
+	tcase_add_test(tcase, puts_everything_back_when_a_write_fails);
+	tcase_add_test(tcase, writes_releases_first_and_restores_them_last);
+	tcase_add_test(tcase, never_takes_a_hook_for_an_original);
+	tcase_add_test(tcase, uses_the_pairs_that_entry_has);
+	tcase_add_test(tcase, keeps_what_to_restore_when_the_plan_is_made_anew);
+	tcase_add_test(tcase, counts_copies_of_the_functions_addresses);
+	tcase_add_test(tcase, says_that_calls_inside_an_allocator_go_direct);
+	tcase_add_test(tcase, finds_nothing_in_a_static_program);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
