@@ -67,6 +67,17 @@ static void borrow_free(struct borrow *borrow)
 	free(borrow);
 }
 
+/* A target without it is borrowed from all the same. */
+static struct error *load_guard_code(struct borrow *borrow)
+{
+	struct error *err = target_guard_code(borrow->target, &borrow->guard_code);
+
+	if (!error_is(err, ERROR_NOT_FOUND))
+		return err;
+	error_free(err);
+	return NULL;
+}
+
 /* Everything that need not happen while T is stopped. */
 static struct error *borrow_create(struct target *target, pid_t tid, struct borrow **ret)
 {
@@ -86,6 +97,8 @@ static struct error *borrow_create(struct target *target, pid_t tid, struct borr
 	err = borrow->vector ? NULL : error_memory();
 	if (!err)
 		err = target_gadget(target, &borrow->gadget);
+	if (!err)
+		err = load_guard_code(borrow);
 	if (!err)
 		err = thread_read_status(target, tid, &status);
 	if (err) {
@@ -173,7 +186,7 @@ static struct error *inspect(struct borrow *borrow)
 		err = error_create(ERROR_UNSUPPORTED,
 				   "process %d has no system call where its vDSO had one",
 				   target_pid(borrow->target));
-	return err;
+	return err ? err : borrow_plan_rest(borrow);
 }
 
 /* From seized and running to stopped. */
@@ -287,6 +300,8 @@ static struct error *adopt_state(struct borrow *borrow)
 	struct error *err;
 
 	err = tracee_get_registers(borrow->tid, &borrow->saved);
+	if (!err)
+		err = borrow_plan_rest(borrow);
 	if (!err)
 		err = tracee_get_mask(borrow->tid, &borrow->mask);
 	if (!err && (borrow->mask & kept)) {

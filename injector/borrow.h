@@ -146,6 +146,23 @@ MUST_CHECK struct error *borrow_syscall(struct borrow *borrow, long number, cons
 					int64_t *ret);
 
 /*
+ * From now on, and until borrow_end() or another borrow_guard(), guard the
+ * calls made on T: should our process die during one, T returns from it into
+ * rt_sigreturn and restores itself. Without guard it would run into whatever
+ * code follows the instruction that we use.
+ *
+ * @remote_address memory in the target that we may write, and that stays
+ *                 mapped; 0 ends the guard
+ * @size           bytes there; BORROW_GUARD_SIZE is enough unless T uses AMX
+ *
+ * Where the target has no suitable code, or @size is too small, calls simply
+ * stay unguarded. Errors of writing.
+ */
+MUST_CHECK struct error *borrow_guard(struct borrow *borrow, uint64_t remote_address, size_t size);
+#define BORROW_GUARD_SIZE 3456u
+bool borrow_is_guarded(const struct borrow *borrow);
+
+/*
  * Have T run the function at @pc; returns at once. It is called with
  * @argument as its only one, on the stack that ends at @sp (rounded down to
  * 16), with direction and trap flags clear and the seccomp filter in force. It

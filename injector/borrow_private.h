@@ -26,6 +26,12 @@ struct borrow {
 	/* T as it was found. */
 	enum borrow_seccomp seccomp;
 	struct arch_registers saved;
+	/*
+	 * What T holds whenever it is merely stopped: the same, but that a call
+	 * which returned EINTR because of us (remade) is about to be made anew.
+	 */
+	struct arch_registers rest;
+	bool remade;
 	struct borrow_registers view;
 	uint64_t mask;
 	struct tracee_dispatch dispatch;
@@ -39,12 +45,16 @@ struct borrow {
 	/* Signals, of those that our code runs with unblocked, that wait for T's return. */
 	uint64_t held;
 	uint64_t gadget;
+	struct target_guard_code guard_code; /* all 0 if the target has none */
+	uint64_t guard_sp; /* of the frame in the target; 0 = calls are unguarded */
 	uint64_t stopped_at_ns;
 	struct borrow_stats stats;
 };
 
 /* ---- borrow_state.c */
 
+/* Registers were read into saved: decide on rest, and give it to T if it differs. */
+MUST_CHECK struct error *borrow_plan_rest(struct borrow *borrow);
 /* Before anything runs on T: save what a run changes, leave a restartable sequence. */
 MUST_CHECK struct error *borrow_disturb(struct borrow *borrow);
 /* Before code runs on T: save the vector state. */

@@ -56,7 +56,12 @@ static struct error *make_call(struct borrow *borrow, long number, const uint64_
 	/* A SIGSTOP or news of job control interrupts a call as any signal would. */
 	do {
 		registers = borrow->saved;
-		arch_set_syscall(&registers, borrow->gadget, number, args);
+		if (borrow->guard_sp) {
+			arch_set_syscall(&registers, borrow->guard_code.call_return, number, args);
+			arch_guard_syscall(&registers, borrow->guard_sp);
+		} else {
+			arch_set_syscall(&registers, borrow->gadget, number, args);
+		}
 		err = borrow_take_over(borrow, &registers);
 		if (!err)
 			err = step_through(borrow, &registers, deadline);

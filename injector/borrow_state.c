@@ -96,7 +96,9 @@ static struct error *rseq_abort(struct borrow *borrow)
 		err = rseq_abort_address(borrow, &abort);
 	if (err || !abort)
 		return err;
+	/* Within a section there are no system calls: saved and rest are the same. */
 	arch_set_pc(&borrow->saved, abort);
+	borrow->rest = borrow->saved;
 	err = tracee_set_registers(borrow->tid, &borrow->saved);
 	if (!err)
 		err = target_write(borrow->target, borrow->rseq + RSEQ_CS_OFFSET, &none,
@@ -175,7 +177,7 @@ struct error *borrow_settle(struct borrow *borrow)
 	if (!err && borrow->vector_dirty)
 		err = tracee_set_vector(borrow->tid, borrow->vector, borrow->vector_size);
 	if (!err)
-		err = tracee_set_registers(borrow->tid, &borrow->saved);
+		err = tracee_set_registers(borrow->tid, &borrow->rest);
 	if (err)
 		return err;
 	borrow->vector_dirty = false;
@@ -200,14 +202,13 @@ static struct error *handler_is_due(const struct borrow *borrow, bool *ret)
 	return err;
 }
 
-/* T returned EINTR from a call for no other reason than our stop. */
-static struct error *must_rewind(struct borrow *borrow, bool *ret)
+struct error *borrow_plan_rest(struct borrow *borrow)
 {
 	uint8_t found[ARCH_SYSCALL_SIZE_MAX];
 	struct error *err;
-	bool due = false;
 
-	*ret = false;
+	borrow->rest = borrow->saved;
+	borrow->remade = false;
 	if (arch_interrupted(&borrow->saved) != ARCH_RETURNS_EINTR)
 		return NULL;
 	/* A 32-bit call made by 64-bit code has other numbers and another instruction. */
@@ -215,40 +216,39 @@ static struct error *must_rewind(struct borrow *borrow, bool *ret)
 			  arch_syscall_instruction_size);
 	if (err || memcmp(found, arch_syscall_instruction, arch_syscall_instruction_size) != 0)
 		return err;
-	err = load_mask(borrow);
-	if (!err)
-		err = handler_is_due(borrow, &due);
-	*ret = !err && !due;
-	return err;
+	arch_remake_syscall(&borrow->rest);
+	borrow->remade = true;
+	return tracee_set_registers(borrow->tid, &borrow->rest);
 }
 
 struct error *borrow_finish_registers(struct borrow *borrow)
 {
-	struct error *err;
-	bool rewind;
+	struct error *err = NULL;
+	bool due = false;
 
-	err = must_rewind(borrow, &rewind);
-	if (err)
-		return err;
-	if (rewind) {
-		arch_remake_syscall(&borrow->saved);
-		borrow->stats.rewound = true;
+	if (borrow->remade) {
+		err = load_mask(borrow);
+		if (!err)
+			err = handler_is_due(borrow, &due);
 	}
-	if (!rewind && !borrow->disturbed)
-		return NULL;
-	err = tracee_set_registers(borrow->tid, &borrow->saved);
+	if (err || (!borrow->remade && !borrow->disturbed))
+		return err;
+	err = tracee_set_registers(borrow->tid, due ? &borrow->saved : &borrow->rest);
+	borrow->stats.rewound = borrow->remade && !due;
 	/* Ends the temporary mask of epoll_pwait and its like, which the call sets again. */
-	if (!err && rewind)
+	if (!err && borrow->stats.rewound)
 		err = tracee_set_mask(borrow->tid, borrow->mask);
 	return err;
 }
 
-struct error *borrow_sigframe(struct borrow *borrow, void *buf, size_t size,
-			      uint64_t remote_address, size_t *size_ret, uint64_t *sp_ret)
+/* ---- frames for rt_sigreturn */
+
+/* *size_ret == 0: @buf is too small. */
+static struct error *build_frame(struct borrow *borrow, uint64_t sigreturn, void *buf, size_t size,
+				 uint64_t remote_address, size_t *size_ret, uint64_t *sp_ret)
 {
 	struct arch_registers registers;
 	struct error *err;
-	size_t used;
 
 	err = borrow_disturb(borrow);
 	if (!err)
@@ -258,13 +258,73 @@ struct error *borrow_sigframe(struct borrow *borrow, void *buf, size_t size,
 	registers = borrow->saved;
 	if (arch_interrupted(&registers) != ARCH_NOT_INTERRUPTED)
 		arch_remake_syscall(&registers);
-	used = arch_sigframe(&registers, borrow->vector, borrow->vector_size, borrow->mask,
-			     remote_address, buf, size, sp_ret);
-	if (!used)
-		return error_create(ERROR_UNSUPPORTED,
-				    "thread %d has more vector state than fits a signal frame: "
-				    "%zu bytes",
-				    borrow->tid, borrow->vector_size);
-	*size_ret = used;
+	*size_ret = arch_sigframe(&registers, borrow->vector, borrow->vector_size, borrow->mask,
+				  sigreturn, remote_address, buf, size, sp_ret);
 	return NULL;
+}
+
+struct error *borrow_sigframe(struct borrow *borrow, void *buf, size_t size,
+			      uint64_t remote_address, size_t *size_ret, uint64_t *sp_ret)
+{
+	struct error *err;
+
+	err = build_frame(borrow, 0, buf, size, remote_address, size_ret, sp_ret);
+	if (!err && !*size_ret)
+		err = error_create(ERROR_UNSUPPORTED,
+				   "thread %d has more vector state than fits a signal frame: "
+				   "%zu bytes",
+				   borrow->tid, borrow->vector_size);
+	return err;
+}
+
+/* What was found before T was stopped is still there. */
+static struct error *guard_code_holds(const struct borrow *borrow, bool *ret)
+{
+	const struct target_guard_code *code = &borrow->guard_code;
+	uint8_t call[16], sigreturn[16];
+	struct error *err;
+
+	*ret = false;
+	if (!code->call_return || tracee_has_shadow_stack(borrow->tid))
+		return NULL;
+	err = target_read(borrow->target, code->call_return, call, sizeof(call));
+	if (!err)
+		err = target_read(borrow->target, code->sigreturn, sigreturn, sizeof(sigreturn));
+	if (!err)
+		*ret = arch_find_call_return(call, sizeof(call)) == 0 &&
+		       arch_find_sigreturn(sigreturn, sizeof(sigreturn)) == 0;
+	if (error_is(err, ERROR_NOT_FOUND)) {
+		error_free(err);
+		err = NULL;
+	}
+	return err;
+}
+
+struct error *borrow_guard(struct borrow *borrow, uint64_t remote_address, size_t size)
+{
+	uint8_t frame[2 * BORROW_GUARD_SIZE];
+	struct error *err;
+	uint64_t sp;
+	size_t used;
+	bool holds;
+
+	borrow->guard_sp = 0;
+	if (!remote_address)
+		return NULL;
+	err = guard_code_holds(borrow, &holds);
+	if (err || !holds)
+		return err;
+	err = build_frame(borrow, borrow->guard_code.sigreturn, frame,
+			  size < sizeof(frame) ? size : sizeof(frame), remote_address, &used, &sp);
+	if (err || !used)
+		return err;
+	err = target_write(borrow->target, remote_address, frame, used);
+	if (!err)
+		borrow->guard_sp = sp;
+	return err;
+}
+
+bool borrow_is_guarded(const struct borrow *borrow)
+{
+	return borrow->guard_sp != 0;
 }

@@ -17,6 +17,7 @@
 #include "injector/arch.h"
 #include "injector/tracee.h"
 #include "resolver/cleanup.h"
+#include "resolver/maps.h"
 
 #define PF_KTHREAD   0x00200000u /* include/linux/sched.h */
 #define PIDFD_THREAD O_EXCL	 /* include/uapi/linux/pidfd.h, Linux 6.9 */
@@ -27,6 +28,8 @@
 #define RANGES_MAX 1024u
 /* More than any vDSO has. */
 #define VDSO_MAX (64u * 1024u)
+/* Of one mapping of code; loaders have some 200 KiB, static programs more. */
+#define TEXT_MAX (16u * 1024u * 1024u)
 #define AUXV_MAX (16u * 1024u)
 
 struct target {
@@ -36,6 +39,8 @@ struct target {
 	int mem_fd;
 	uint64_t start_time;
 	uint64_t gadget; /* 0 = not looked for yet */
+	struct target_guard_code guard_code;
+	bool guard_code_searched;
 	struct tracer tracer;
 };
 
@@ -475,5 +480,77 @@ struct error *target_gadget(struct target *target, uint64_t *address_ret)
 				    "process %d has no vDSO with a system call in it", target->pid);
 	target->gadget = vdso + (uint64_t)(found - text);
 	*address_ret = target->gadget;
+	return NULL;
+}
+
+static struct error *search_text(struct target *target, const struct map *map)
+{
+	size_t size = map->end - map->start < TEXT_MAX ? map->end - map->start : TEXT_MAX;
+	CLEANUP(freep) uint8_t *text = malloc(size);
+	struct target_guard_code *code = &target->guard_code;
+	struct error *err;
+	size_t at;
+
+	if (!text)
+		return error_memory();
+	err = target_read_some(target, map->start, text, size, &size);
+	if (err)
+		return err;
+	at = arch_find_call_return(text, size);
+	if (!code->call_return && at != ARCH_NOT_FOUND)
+		code->call_return = map->start + at;
+	at = arch_find_sigreturn(text, size);
+	if (!code->sigreturn && at != ARCH_NOT_FOUND)
+		code->sigreturn = map->start + at;
+	return NULL;
+}
+
+/* In all code of the file that is mapped at the address in entry @type of the auxiliary vector. */
+static struct error *search_file(struct target *target, const struct maps *maps, uint64_t type)
+{
+	const struct map *file = NULL;
+	struct error *err;
+	uint64_t address;
+
+	err = target_auxv(target, type, &address);
+	if (!err)
+		file = maps_find(maps, address);
+	for (size_t i = 0; !err && file && i < maps->count; i++) {
+		const struct map *map = &maps->map[i];
+
+		if (map->exec && map->inode && map->inode == file->inode &&
+		    map->major == file->major && map->minor == file->minor)
+			err = search_text(target, map);
+	}
+	if (error_is(err, ERROR_NOT_FOUND)) {
+		error_free(err);
+		err = NULL;
+	}
+	return err;
+}
+
+struct error *target_guard_code(struct target *target, struct target_guard_code *ret)
+{
+	struct target_guard_code *code = &target->guard_code;
+	struct error *err = NULL;
+	struct maps maps = {0};
+
+	if (!target->guard_code_searched) {
+		err = maps_read(target->pid, &maps);
+		/* AT_BASE is the loader; there is none in a static program. */
+		if (!err)
+			err = search_file(target, &maps, AT_BASE);
+		if (!err && (!code->call_return || !code->sigreturn))
+			err = search_file(target, &maps, AT_ENTRY);
+		maps_deinit(&maps);
+		target->guard_code_searched = !err;
+	}
+	if (err)
+		return err;
+	if (!code->call_return || !code->sigreturn)
+		return error_create(ERROR_NOT_FOUND,
+				    "process %d has no code that returns from a signal handler",
+				    target->pid);
+	*ret = *code;
 	return NULL;
 }

@@ -107,6 +107,18 @@ MUST_CHECK struct error *target_write(const struct target *target, uint64_t addr
  * target_set_gadget() said. ERROR_NOT_FOUND: the target has no vDSO.
  */
 MUST_CHECK struct error *target_gadget(struct target *target, uint64_t *address_ret);
+/*
+ * Code that guarded calls need (borrow_guard): a system call followed by a
+ * return, and a call of rt_sigreturn, both in the loader or a static
+ * executable. Searched for once: best before the target is stopped.
+ * ERROR_NOT_FOUND.
+ */
+struct target_guard_code {
+	uint64_t call_return;
+	uint64_t sigreturn;
+};
+MUST_CHECK struct error *target_guard_code(struct target *target, struct target_guard_code *ret);
+
 /* For targets without a vDSO: an address in some text, e.g. libc's. Verified before use. */
 void target_set_gadget(struct target *target, uint64_t address);
 

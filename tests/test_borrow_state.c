@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -22,6 +23,8 @@
 #include "tests/tests.h"
 
 #define STACK_SIZE 65536u
+/* Tracers killed in each test of that. */
+#define KILLS 100
 
 /* Words of the board for code run on T. */
 enum {
@@ -29,7 +32,6 @@ enum {
 	BOOT_RESTORE, /* 1 makes it wait on, 2 T restores itself */
 	BOOT_SP,      /* for rt_sigreturn */
 	TRACER_READY, /* from now on it may be killed */
-	TRACER_DONE,
 };
 
 static enum code_vector held;
@@ -312,24 +314,56 @@ END_TEST
 
 /* ---- T restores itself */
 
+/*
+ * For processes that will be killed: Check's assertions write to a pipe, and a
+ * half-written message confuses it.
+ */
+static void must(struct victim *victim, struct error *err)
+{
+	if (!err)
+		return;
+	victim->board->bad = 1000 + error_code(err);
+	pause();
+}
+
+static uint64_t must_call(struct victim *victim, struct borrow *borrow, long number,
+			  const uint64_t args[6])
+{
+	int64_t result = 0;
+
+	must(victim, borrow_syscall(borrow, number, args, &result));
+	return (uint64_t)result;
+}
+
+static uint64_t must_map(struct victim *victim, struct borrow *borrow, size_t size)
+{
+	const uint64_t args[6] = {
+		0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0,
+	};
+
+	return must_call(victim, borrow, SYS_mmap, args);
+}
+
 /* Build the frame, start code that will use it. Returns the borrow, T running. */
 static struct borrow *start_self_restore(struct victim *victim)
 {
 	static uint8_t frame[BORROW_SIGFRAME_SIZE];
-	struct borrow *borrow = victim_borrow(victim);
-	uint64_t stack = borrow_map(borrow, STACK_SIZE);
-	uint64_t where = borrow_map(borrow, sizeof(frame)) + 8;
 	volatile uint64_t *boot = victim->board->word;
-	uint64_t sp;
+	struct borrow *borrow = NULL;
+	uint64_t stack, where, sp;
 	size_t size;
 
+	must(victim, borrow_begin(victim->target, victim->pid, 5000, &borrow));
+	stack = must_map(victim, borrow, STACK_SIZE);
+	where = must_map(victim, borrow, sizeof(frame)) + 8;
 	boot[BOOT_DONE] = 0;
 	boot[BOOT_RESTORE] = 0;
-	assert_ok(borrow_sigframe(borrow, frame, sizeof(frame) - 8, where, &size, &sp));
-	assert_ok(target_write(victim->target, where, frame, size));
+	must(victim, borrow_sigframe(borrow, frame, sizeof(frame) - 8, where, &size, &sp));
+	must(victim, target_write(victim->target, where, frame, size));
 	boot[BOOT_SP] = sp;
 	__atomic_store_n(&boot[TRACER_READY], 1, __ATOMIC_SEQ_CST);
-	assert_ok(borrow_run(borrow, code_self_restore(held), stack + STACK_SIZE, (uint64_t)boot));
+	must(victim,
+	     borrow_run(borrow, code_self_restore(held), stack + STACK_SIZE, (uint64_t)boot));
 	return borrow;
 }
 
@@ -355,25 +389,39 @@ START_TEST(thread_that_restored_itself_can_be_let_go)
 }
 END_TEST
 
-/* What a worker does; ends by being killed. */
-static void tracer_main(struct victim *victim)
+/* What workers do; they end by being killed. */
+static void tracer_that_calls(struct victim *victim)
+{
+	const uint64_t args[6] = {0};
+	struct borrow *borrow = NULL;
+	uint64_t frame;
+
+	must(victim, borrow_begin(victim->target, victim->pid, 5000, &borrow));
+	frame = must_map(victim, borrow, 4096);
+	must(victim, borrow_guard(borrow, frame + 512, BORROW_GUARD_SIZE));
+	if (!borrow_is_guarded(borrow))
+		victim->board->bad = 2000;
+	victim->board->word[TRACER_READY] = 1;
+	for (;;)
+		must_call(victim, borrow, SYS_getppid, args);
+}
+
+static void tracer_that_runs(struct victim *victim)
 {
 	struct borrow *borrow = start_self_restore(victim);
 
 	while (!victim->board->word[BOOT_DONE])
 		;
-	assert_ok(borrow_stop_again(borrow, 1000));
-	if (victim->board->word[BOOT_RESTORE] == 0) {
-		victim_return(borrow);
-		victim->board->word[TRACER_DONE]++;
-	} else {
-		assert_ok(borrow_let_go(borrow, NULL));
-	}
+	must(victim, borrow_stop_again(borrow, 1000));
+	if (victim->board->word[BOOT_RESTORE] == 0)
+		must(victim, borrow_end(borrow, NULL));
+	else
+		must(victim, borrow_let_go(borrow, NULL));
 	for (;;)
 		pause();
 }
 
-static void kill_tracer_after(struct victim *victim, long ns)
+static void kill_tracer_after(struct victim *victim, void (*tracer_main)(struct victim *), long ns)
 {
 	struct timespec delay = {.tv_nsec = ns};
 	pid_t tracer;
@@ -390,24 +438,62 @@ static void kill_tracer_after(struct victim *victim, long ns)
 	waitpid(tracer, NULL, 0);
 }
 
-START_TEST(death_of_the_tracer_leaves_the_thread_intact)
+static void kill_tracers(void (*tracer_main)(struct victim *), victim_main *main)
 {
 	char before[32], after[32];
 	struct victim victim;
 
-	held = (enum code_vector)_i;
 	if (!code_has_vector(held))
 		return;
-	victim_start(&victim, hold_vector);
+	victim_start(&victim, main);
 	status_line(victim.pid, victim.pid, "SigBlk", before, sizeof(before));
 	srand(1);
-	for (int i = 0; i < 200; i++) {
-		kill_tracer_after(&victim, rand() % 400000);
+	for (int i = 0; i < KILLS; i++) {
+		kill_tracer_after(&victim, tracer_main, rand() % 400000);
 		victim_expect_progress(&victim);
 		status_line(victim.pid, victim.pid, "SigBlk", after, sizeof(after));
 		ck_assert_str_eq(after, before);
 	}
 	victim_stop(&victim);
+}
+
+START_TEST(death_during_a_run_leaves_the_thread_intact)
+{
+	held = (enum code_vector)_i;
+	kill_tracers(tracer_that_runs, hold_vector);
+}
+END_TEST
+
+START_TEST(death_during_guarded_calls_leaves_vectors_intact)
+{
+	held = (enum code_vector)_i;
+	kill_tracers(tracer_that_calls, hold_vector);
+}
+END_TEST
+
+START_TEST(death_during_guarded_calls_leaves_registers_intact)
+{
+	held = CODE_BASE;
+	kill_tracers(tracer_that_calls, hold_general);
+}
+END_TEST
+
+static void loop_in_epoll_wait(struct board *board)
+{
+	struct epoll_event event;
+	int fd = epoll_create1(0);
+
+	board->ready = 1;
+	for (;;) {
+		board->bad += syscall(SYS_epoll_wait, fd, &event, 1, 2) != 0;
+		board->rounds++;
+	}
+}
+
+START_TEST(death_during_guarded_calls_gives_no_error_to_a_blocked_call)
+{
+	held = CODE_BASE;
+	kill_tracers(tracer_that_calls, loop_in_epoll_wait);
 }
 END_TEST
 
@@ -495,7 +581,11 @@ Suite *borrow_state_suite(void)
 	suite_add_tcase(suite, filters);
 	tcase_set_timeout(frames, 60);
 	tcase_add_loop_test(frames, thread_that_restored_itself_can_be_let_go, 0, CODE_VECTORS);
-	tcase_add_loop_test(frames, death_of_the_tracer_leaves_the_thread_intact, 0, CODE_VECTORS);
+	tcase_add_loop_test(frames, death_during_a_run_leaves_the_thread_intact, 0, CODE_VECTORS);
+	tcase_add_loop_test(frames, death_during_guarded_calls_leaves_vectors_intact, 0,
+			    CODE_VECTORS);
+	tcase_add_test(frames, death_during_guarded_calls_leaves_registers_intact);
+	tcase_add_test(frames, death_during_guarded_calls_gives_no_error_to_a_blocked_call);
 	tcase_add_test(frames, self_restored_thread_sleeps_on_with_mask_and_signal_stack);
 	tcase_add_test(frames, frame_needs_its_room);
 	suite_add_tcase(suite, frames);

@@ -34,6 +34,26 @@ const unsigned int arch_shadow_stack_note = NT_X86_SHSTK;
 _Static_assert(sizeof(struct user_regs_struct) <= ARCH_REGISTER_WORDS * sizeof(uint64_t),
 	       "arch_registers is too small");
 
+size_t arch_find_call_return(const uint8_t *text, size_t size)
+{
+	static const uint8_t code[] = {0x0f, 0x05, 0xc3}; /* syscall; ret */
+	const uint8_t *found = memmem(text, size, code, sizeof(code));
+
+	return found ? (size_t)(found - text) : ARCH_NOT_FOUND;
+}
+
+/* mov $15, %eax or %rax; syscall. */
+size_t arch_find_sigreturn(const uint8_t *text, size_t size)
+{
+	static const uint8_t wide[] = {0x48, 0xc7, 0xc0, SYS_rt_sigreturn, 0, 0, 0, 0x0f, 0x05};
+	static const uint8_t narrow[] = {0xb8, SYS_rt_sigreturn, 0, 0, 0, 0x0f, 0x05};
+	const uint8_t *found = memmem(text, size, wide, sizeof(wide));
+
+	if (!found)
+		found = memmem(text, size, narrow, sizeof(narrow));
+	return found ? (size_t)(found - text) : ARCH_NOT_FOUND;
+}
+
 static struct user_regs_struct *user_regs(struct arch_registers *registers)
 {
 	return (struct user_regs_struct *)registers->word;
@@ -108,6 +128,12 @@ void arch_set_syscall(struct arch_registers *registers, uint64_t gadget, long nu
 int64_t arch_syscall_result(const struct arch_registers *registers)
 {
 	return (int64_t)user_regs_const(registers)->rax;
+}
+
+/* The return takes the word below the frame, and leaves rsp where rt_sigreturn expects it. */
+void arch_guard_syscall(struct arch_registers *registers, uint64_t sp)
+{
+	user_regs(registers)->rsp = sp - sizeof(uint64_t);
 }
 
 /*
@@ -247,7 +273,7 @@ static void ucontext_fill(struct kernel_ucontext *uc, const struct user_regs_str
 			  uint64_t mask)
 {
 	*uc = (struct kernel_ucontext){
-		.flags = UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+		.flags = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
 		.stack_flags = SS_MODE_INVALID,
 		.r8 = regs->r8,
 		.r9 = regs->r9,
@@ -311,66 +337,51 @@ static size_t sigframe_vector_size(const uint8_t *vector, size_t vector_size,
 	return size < vector_size ? size : vector_size;
 }
 
-/* Place the vector state at @to; returns its size there. */
-static size_t sigframe_vector(uint8_t *to, const uint8_t *vector, size_t vector_size)
+/* Place the first @size bytes of the vector state, which hold @features, at @to. */
+static void sigframe_vector(uint8_t *to, const uint8_t *vector, size_t size, uint64_t features)
 {
-	struct fpx_sw_bytes sw = {.magic1 = FP_XSTATE_MAGIC1};
 	const uint32_t magic2 = FP_XSTATE_MAGIC2;
-	size_t size = sigframe_vector_size(vector, vector_size, &sw.features);
+	const struct fpx_sw_bytes sw = {
+		.magic1 = FP_XSTATE_MAGIC1,
+		.extended_size = (uint32_t)(size + sizeof(magic2)),
+		.features = features,
+		.xstate_size = (uint32_t)size,
+	};
 
 	memcpy(to, vector, size);
-	sw.xstate_size = (uint32_t)size;
-	sw.extended_size = sw.xstate_size + (uint32_t)sizeof(magic2);
 	memcpy(to + XSAVE_SW_RESERVED, &sw, sizeof(sw));
 	memcpy(to + size, &magic2, sizeof(magic2));
-	return size + sizeof(magic2);
 }
 
 /*
  *	remote_address
  *	...            up to the next multiple of 64
- *	sp - 8         where a handler would have found its return address
+ *	sp - 8         the return address of a handler, or of a guarded call
  *	sp             struct kernel_ucontext
  *	fpstate        at a multiple of 64, as XRSTOR demands
  */
 size_t arch_sigframe(const struct arch_registers *registers, const uint8_t *vector,
-		     size_t vector_size, uint64_t mask, uint64_t remote_address, uint8_t *buf,
-		     size_t size, uint64_t *sp_ret)
+		     size_t vector_size, uint64_t mask, uint64_t sigreturn, uint64_t remote_address,
+		     uint8_t *buf, size_t size, uint64_t *sp_ret)
 {
 	const uint64_t align = XSAVE_ALIGN - 1;
 	struct kernel_ucontext uc;
-	uint64_t sp = (remote_address + sizeof(uint64_t) + align) & ~align;
-	uint64_t fpstate = (sp + sizeof(uc) + align) & ~align;
-	size_t fp_offset = (size_t)(fpstate - remote_address);
+	uint64_t sp = (remote_address + sizeof(sigreturn) + align) & ~align;
+	uint64_t fpstate = (sp + sizeof(uc) + align) & ~align, features;
+	size_t fp_offset = (size_t)(fpstate - remote_address), fp_size, used;
 
-	if (vector_size < XSAVE_LEGACY_SIZE || fp_offset + vector_size + sizeof(uint32_t) > size)
+	if (vector_size < XSAVE_LEGACY_SIZE + XSAVE_HEADER_SIZE)
+		return 0;
+	fp_size = sigframe_vector_size(vector, vector_size, &features);
+	used = fp_offset + fp_size + sizeof(uint32_t);
+	if (used > size)
 		return 0;
 	memset(buf, 0, fp_offset);
 	ucontext_fill(&uc, user_regs_const(registers), mask);
 	uc.fpstate = fpstate;
-	if (vector_size >= XSAVE_LEGACY_SIZE + XSAVE_HEADER_SIZE) {
-		uc.flags |= UC_FP_XSTATE;
-		fp_offset += sigframe_vector(buf + fp_offset, vector, vector_size);
-	} else {
-		memcpy(buf + fp_offset, vector, XSAVE_LEGACY_SIZE);
-		fp_offset += XSAVE_LEGACY_SIZE;
-	}
+	memcpy(buf + (sp - sizeof(sigreturn) - remote_address), &sigreturn, sizeof(sigreturn));
 	memcpy(buf + (sp - remote_address), &uc, sizeof(uc));
+	sigframe_vector(buf + fp_offset, vector, fp_size, features);
 	*sp_ret = sp;
-	return fp_offset;
-}
-
-uint64_t arch_read_thread_pointer(void)
-{
-	uint64_t value;
-
-	__asm__ volatile("rdfsbase %0" : "=r"(value));
-	return value;
-}
-
-#define HWCAP2_FSGSBASE (1ull << 1) /* <asm/hwcap2.h> */
-
-bool arch_promises_thread_pointer(uint64_t hwcap2)
-{
-	return hwcap2 & HWCAP2_FSGSBASE;
+	return used;
 }
