@@ -64,6 +64,15 @@ struct human human_count(uint64_t count)
 	return ret;
 }
 
+struct human human_counted(uint64_t count, const char *noun)
+{
+	struct human ret = human_count(count);
+	size_t size = strlen(ret.text);
+
+	snprintf(ret.text + size, sizeof(ret.text) - size, " %.12s%s", noun, count == 1 ? "" : "s");
+	return ret;
+}
+
 /* "2 h 10 min"; "2 h" if there is nothing of the smaller unit. */
 static struct human two_units(uint64_t big, const char *big_unit, uint64_t small,
 			      const char *small_unit)

@@ -29,11 +29,11 @@ enum report_sort {
 	REPORT_SORT_COUNT, /* number of allocations */
 };
 
-#define REPORT_TEXT_TOP 10 /* sites of a text report if nothing else is asked for */
+#define REPORT_TEXT_TOP 10 /* most sites of a text report if nothing else is asked for */
 
 struct report_options {
 	enum report_sort sort;
-	uint32_t top; /* sites; 0: REPORT_TEXT_TOP in text, all elsewhere */
+	uint32_t top; /* sites; 0: those that matter in text, all elsewhere */
 	bool ascii;   /* text: no block characters (the output is not UTF-8) */
 };
 

@@ -208,29 +208,31 @@ static void print_figures(const struct text_report *text, size_t place)
 				 human_share(sums->alloc_bytes, totals->alloc_bytes).text);
 		break;
 	case REPORT_SORT_COUNT:
-		width = snprintf(head, sizeof(head), "%s allocations, %s",
-				 human_count(sums->alloc_count).text,
+		width = snprintf(head, sizeof(head), "%s, %s",
+				 human_counted(sums->alloc_count, "allocation").text,
 				 human_share(sums->alloc_count, totals->alloc_count).text);
 		break;
 	default:
 		width = snprintf(
-			head, sizeof(head), "%s still live, %s, in %s blocks",
+			head, sizeof(head), "%s still live, %s, in %s",
 			human_bytes(profile_inuse_bytes(sums)).text,
 			human_share(profile_inuse_bytes(sums), profile_inuse_bytes(totals)).text,
-			human_count(profile_inuse_count(sums)).text);
+			human_counted(profile_inuse_count(sums), "block").text);
 	}
 	spark(text, value, glyphs);
 	fprintf(text->out, "%3zu. %s%*s%s%s%s\n", place + 1, head, width < 54 ? 54 - width : 2, "",
 		glyphs, *glyphs ? " " : "", site_trend_name(site_trend(value)));
 	if (text->options->sort == REPORT_SORT_INUSE)
-		text_say(text, 5, 5, "allocated %s in %s calls, freed %s in %s",
-			 human_bytes(sums->alloc_bytes).text, human_count(sums->alloc_count).text,
+		text_say(text, 5, 5, "allocated %s in %s, freed %s in %s",
+			 human_bytes(sums->alloc_bytes).text,
+			 human_counted(sums->alloc_count, "call").text,
 			 human_bytes(sums->freed_bytes).text, human_count(sums->freed_count).text);
 	else
-		text_say(text, 5, 5, "%s in %s calls; still live %s in %s blocks",
-			 human_bytes(sums->alloc_bytes).text, human_count(sums->alloc_count).text,
+		text_say(text, 5, 5, "%s in %s; still live %s in %s",
+			 human_bytes(sums->alloc_bytes).text,
+			 human_counted(sums->alloc_count, "call").text,
 			 human_bytes(profile_inuse_bytes(sums)).text,
-			 human_count(profile_inuse_count(sums)).text);
+			 human_counted(profile_inuse_count(sums), "block").text);
 }
 
 static void print_flags(const struct text_report *text, const struct report_site *site)
@@ -250,8 +252,8 @@ static void print_flags(const struct text_report *text, const struct report_site
 			 "(a frame is in a module that was loaded meanwhile: its name "
 			 "may be wrong)");
 	if (site->missed_frees)
-		text_say(text, 4, 4, "(%s blocks of this site were freed unseen)",
-			 human_count(site->missed_frees).text);
+		text_say(text, 4, 4, "(%s of this site freed unseen)",
+			 human_counted(site->missed_frees, "block").text);
 }
 
 static struct error *print_site(const struct text_report *text, size_t place)
@@ -283,13 +285,13 @@ static void print_totals(const struct text_report *text)
 	double rate = seconds > 0 ? (double)totals->alloc_count / seconds : 0;
 
 	fputc('\n', text->out);
-	text_say(text, 0, 0,
-		 "%s still live in %s blocks; %s allocations (%s/s) of %s in all, %s frees.",
+	text_say(text, 0, 0, "%s still live in %s; %s (%s/s) of %s in all, %s.",
 		 human_bytes(profile_inuse_bytes(totals)).text,
-		 human_count(profile_inuse_count(totals)).text,
-		 human_count(totals->alloc_count).text,
+		 human_counted(profile_inuse_count(totals), "block").text,
+		 human_counted(totals->alloc_count, "allocation").text,
 		 human_count(rate < 1e18 ? (uint64_t)(rate + 0.5) : 0).text,
-		 human_bytes(totals->alloc_bytes).text, human_count(totals->freed_count).text);
+		 human_bytes(totals->alloc_bytes).text,
+		 human_counted(totals->freed_count, "free").text);
 }
 
 static void print_rest(const struct text_report *text, size_t shown)
@@ -299,11 +301,11 @@ static void print_rest(const struct text_report *text, size_t shown)
 	if (shown == text->sites.count)
 		return;
 	fputc('\n', text->out);
-	text_say(text, 0, 0, "%s more sites: %s still live in %s blocks, %s allocated in %s calls.",
-		 human_count(text->sites.count - shown).text,
+	text_say(text, 0, 0, "%s: %s still live in %s, %s allocated in %s.",
+		 human_counted(text->sites.count - shown, "more site").text,
 		 human_bytes(profile_inuse_bytes(&rest)).text,
-		 human_count(profile_inuse_count(&rest)).text, human_bytes(rest.alloc_bytes).text,
-		 human_count(rest.alloc_count).text);
+		 human_counted(profile_inuse_count(&rest), "block").text,
+		 human_bytes(rest.alloc_bytes).text, human_counted(rest.alloc_count, "call").text);
 }
 
 /* The modules of the shown stacks that have no names or no lines, and why. */
@@ -337,14 +339,31 @@ static struct error *print_missing(const struct text_report *text, size_t shown)
 	return NULL;
 }
 
+/*
+ * How many sites to show: as many as asked for. Else few enough to read: those
+ * that make up 99 % together, at least 3 and at most REPORT_TEXT_TOP.
+ */
+static size_t sites_to_show(const struct text_report *text)
+{
+	size_t most = report_sites_shown(&text->sites, text->options, REPORT_TEXT_TOP), count = 0;
+	enum report_sort sort = text->options->sort;
+	double all = (double)report_sort_value(sort, &text->sites.totals), sum = 0;
+
+	if (text->options->top)
+		return most;
+	while (count < most && (count < 3 || sum < 0.99 * all))
+		sum += (double)report_sort_value(sort, &text->sites.site[count++].sums);
+	return count;
+}
+
 static struct error *print_sites(const struct text_report *text)
 {
 	static const char *const orders[] = {
 		[REPORT_SORT_INUSE] = "bytes still live",
 		[REPORT_SORT_ALLOC] = "bytes allocated",
-		[REPORT_SORT_COUNT] = "number of allocations",
+		[REPORT_SORT_COUNT] = "allocations",
 	};
-	size_t shown = report_sites_shown(&text->sites, text->options, REPORT_TEXT_TOP);
+	size_t shown = sites_to_show(text);
 
 	if (!text->sites.totals.alloc_count)
 		return NULL;

@@ -16,7 +16,7 @@
 #include "tests/tests.h"
 #include "tests/workdir.h"
 
-static const struct report_options usual = {.ascii = true};
+static const struct report_options usual = {.top = 100, .ascii = true};
 
 static char *report(const struct profile *profile, enum report_format format,
 		    const struct report_options *options)
@@ -68,6 +68,18 @@ START_TEST(text_shows_top_n_and_counts_the_rest)
 	expect_contains(text, "> session_new");
 	expect_contains(text, "3 more sites: 3.91 MiB still live in 4,012 blocks");
 	ck_assert_ptr_null(strstr(text, "push_back"));
+}
+END_TEST
+
+START_TEST(text_leaves_out_what_hardly_counts)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_server();
+	const struct report_options options = {.ascii = true};
+	CLEANUP(freep) char *text = report(profile, REPORT_TEXT, &options);
+
+	/* Two sites hold 99.99 %; three are the least that is shown. */
+	expect_contains(text, "The 3 of 4 sites with the most bytes still live:");
+	expect_contains(text, "1 more site: 0 B still live in 0 blocks, 220 MiB allocated");
 }
 END_TEST
 
@@ -613,6 +625,7 @@ Suite *report_suite(void)
 	tcase_add_test(text, text_is_as_it_always_was);
 	tcase_add_test(text, text_fits_80_columns_but_for_long_names);
 	tcase_add_test(text, text_shows_top_n_and_counts_the_rest);
+	tcase_add_test(text, text_leaves_out_what_hardly_counts);
 	tcase_add_test(text, text_never_says_leak);
 	tcase_add_test(text, empty_profile_says_so_first);
 	tcase_add_test(text, direct_allocator_is_named_first);
