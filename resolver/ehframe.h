@@ -22,6 +22,8 @@
 
 /* Gaps between functions of up to this many bytes are padding, not unknown code. */
 #define EHFRAME_GAP_MAX 15u
+/* Bytes behind ha_table's low[] that vector reads may touch. */
+#define EHFRAME_LOW_SLACK 16u
 
 struct ehframe_input {
 	const uint8_t *data; /* the section; may be followed by other bytes, see @last_fde */

@@ -256,7 +256,8 @@ struct error *ehframe_verify(const struct ha_table *table, size_t size)
 {
 	struct view view;
 
-	if (!view_init(&view, table, size))
+	if (!view_init(&view, table, size) ||
+	    !array_fits(size, view.table.low, view.table.nrows + (uint64_t)EHFRAME_LOW_SLACK, 1))
 		return error_create(ERROR_FORMAT, "unwind table of %zu bytes: arrays lie outside",
 				    size);
 	if (!blocks_are_sorted(&view))

@@ -18,9 +18,6 @@ enum {
 	OP_BREG15 = 0x7f,
 };
 
-/* Vector code in the payload reads this far behind the last of low[]. */
-enum { LOW_SLACK = 16 };
-
 /*
  * A value that an expression gives, as far as we can follow it: reg + offset,
  * or *(reg + offset) + add.
@@ -416,7 +413,7 @@ static bool lay_out(struct ha_table *table)
 	table->rule = (uint32_t)size;
 	size += sizeof(uint16_t) * (uint64_t)table->nrows;
 	table->low = (uint32_t)size;
-	size += (uint64_t)table->nrows + LOW_SLACK;
+	size += (uint64_t)table->nrows + EHFRAME_LOW_SLACK;
 	size = (size + 7) / 8 * 8;
 	table->size = (uint32_t)size;
 	return size <= UINT32_MAX;
