@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A target must not get larger from being looked at: memory that it has not
+ * touched stays untouched.
+ */
+#include "tests/e2e.h"
+#include "tests/procstate.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Stacks, mapping and array together are 380 MiB; what may grow is malloc's own. */
+#define GROWTH_LIMIT_KIB 512
+
+static struct folder folder;
+static struct child target;
+static struct run run;
+
+static void setup(void)
+{
+	folder_create(&folder);
+}
+
+static void teardown(void)
+{
+	run_deinit(&run);
+	child_end(&target);
+	folder_remove(&folder);
+}
+
+static const char *const loaders[] = {"dlopen", "map"};
+
+START_TEST(untouched_memory_stays_untouched)
+{
+	const char *file = folder_file(&folder, "x.hap");
+	uint64_t before, during, after;
+
+	child_start_target(&target, &folder, "untouched");
+	child_expect(&target, "work", "ok");
+	before = procstate_status(target.pid, "RssAnon", 10);
+	run_start(&run, &folder, "-p %d -q --loader %s -o %s", target.pid, loaders[_i], file);
+	run_wait_attached(&run, target.pid);
+	wait_ms(300);
+	child_expect(&target, "work", "ok");
+	during = procstate_status(target.pid, "RssAnon", 10);
+	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
+	run_finish(&run, 60);
+	ck_assert_msg(run.status == 0, "%s", run.err);
+	after = procstate_status(target.pid, "RssAnon", 10);
+	ck_assert_uint_le(during, before + GROWTH_LIMIT_KIB);
+	ck_assert_uint_le(after, before + GROWTH_LIMIT_KIB);
+}
+END_TEST
+
+START_TEST(target_that_locks_all_memory_is_refused_and_unharmed)
+{
+	const char *file = folder_file(&folder, "x.hap");
+	uint64_t before, after;
+
+	child_start_target(&target, &folder, "untouched -l");
+	child_expect(&target, "work", "ok");
+	before = procstate_status(target.pid, "VmLck", 10);
+	run_program(&run, &folder, "-p %d -d 1 -q --loader %s -o %s", target.pid, loaders[_i],
+		    file);
+	ck_assert_int_eq(run.status, 1);
+	ck_assert_msg(strstr(run.err, "mlockall"), "%s", run.err);
+	child_expect(&target, "work", "ok");
+	after = procstate_status(target.pid, "VmLck", 10);
+	ck_assert_uint_le(after, before + GROWTH_LIMIT_KIB);
+	ck_assert_uint_eq(procstate_mapped(target.pid, "heapattach-core"), 0);
+}
+END_TEST
+
+Suite *attach_memory_suite(void)
+{
+	Suite *suite = suite_create("attach_memory");
+	TCase *tcase = tcase_create("attach_memory");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 240);
+	tcase_add_loop_test(tcase, untouched_memory_stays_untouched, 0, 2);
+	tcase_add_loop_test(tcase, target_that_locks_all_memory_is_refused_and_unharmed, 0, 2);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
