@@ -228,7 +228,7 @@ struct ha_region {
  * initial state of each of them; they are sparse, and touched as they fill.
  */
 #define HA_PC_CACHE_SIZE   (512u << 10)
-#define HA_TRIE_SIZE	   (4u << 20)
+#define HA_TRIE_SIZE	   (5u << 20)
 #define HA_CANDIDATES_SIZE (16u << 20)
 #define HA_SCRATCH_SIZE	   (1u << 20)
 #define HA_SITE_HASH_SIZE(site_capacity) ((uint64_t)(site_capacity) * 16u)
@@ -336,7 +336,8 @@ enum ha_site_flags {
 };
 struct ha_site {
 	uint64_t hash;	     /* P */
-	uint32_t generation; /* P  of the module index it was made under */
+	uint32_t generation; /* P  of the module index it was first met under; the same stack in
+				   the same module instances stays this site under later ones */
 	uint16_t frames;     /* P  1..HA_FRAMES_MAX */
 	uint16_t flags;	     /* P  enum ha_site_flags */
 	/*

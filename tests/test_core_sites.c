@@ -37,7 +37,7 @@ static uint32_t make_stack(uint64_t number, uint64_t *pc)
 static uint32_t intern(uint64_t number)
 {
 	uint64_t pc[40];
-	struct site_key key = {pc, make_stack(number, pc), 1, 0};
+	struct site_key key = {.pc = pc, .frames = make_stack(number, pc)};
 
 	return sites_intern(world.shm, &key);
 }
@@ -64,12 +64,15 @@ START_TEST(gives_the_same_stack_the_same_site)
 }
 END_TEST
 
-START_TEST(tells_stacks_apart_by_frames_generation_and_flags)
+START_TEST(tells_stacks_apart_by_frames_modules_and_flags)
 {
 	uint64_t pc[] = {0x1000, 0x2000, 0x3000};
 	const struct site_key keys[] = {
-		{pc, 3, 1, 0},	   {pc, 2, 1, 0}, {pc, 3, 2, 0}, {pc, 3, 1, HA_SITE_TRUNCATED},
-		{pc + 1, 2, 1, 0},
+		{.pc = pc, .frames = 3},
+		{.pc = pc, .frames = 2},
+		{.pc = pc, .frames = 3, .modules = 1},
+		{.pc = pc, .frames = 3, .flags = HA_SITE_TRUNCATED},
+		{.pc = pc + 1, .frames = 2},
 	};
 
 	for (uint32_t i = 0; i < 5; i++)
@@ -77,7 +80,18 @@ START_TEST(tells_stacks_apart_by_frames_generation_and_flags)
 	for (uint32_t i = 0; i < 5; i++)
 		ck_assert_uint_eq(sites_intern(world.shm, &keys[i]), i + 1);
 	ck_assert_uint_eq(sites_get(world.shm, 4)->flags, HA_SITE_TRUNCATED);
-	ck_assert_uint_eq(sites_get(world.shm, 3)->generation, 2);
+}
+END_TEST
+
+START_TEST(keeps_a_site_over_generations)
+{
+	uint64_t pc[] = {0x1000, 0x2000};
+	struct site_key key = {.pc = pc, .frames = 2, .generation = 5};
+	uint32_t site = sites_intern(world.shm, &key);
+
+	key.generation = 6;
+	ck_assert_uint_eq(sites_intern(world.shm, &key), site);
+	ck_assert_uint_eq(sites_get(world.shm, site)->generation, 5);
 }
 END_TEST
 
@@ -156,7 +170,8 @@ Suite *core_sites_suite(void)
 
 	tcase_add_checked_fixture(plain, setup, teardown);
 	tcase_add_test(plain, gives_the_same_stack_the_same_site);
-	tcase_add_test(plain, tells_stacks_apart_by_frames_generation_and_flags);
+	tcase_add_test(plain, tells_stacks_apart_by_frames_modules_and_flags);
+	tcase_add_test(plain, keeps_a_site_over_generations);
 	tcase_add_test(plain, keeps_50000_stacks);
 	tcase_add_test(plain, gives_racing_threads_one_site_for_each_stack);
 	tcase_add_test(plain, has_bodies_only_for_sites_in_use);

@@ -9,6 +9,7 @@
 #include "payload/core/scratch.h"
 #include "payload/core/shm.h"
 #include "payload/core/sites.h"
+#include "payload/core/trie.h"
 #include "payload/core/walk.h"
 
 /*
@@ -67,9 +68,16 @@ static uint32_t site_by_walk(const struct walk_start *start, struct stripe strip
 	stripe_add(stripe, &stripe.counters->walks, 1);
 	if (result.flags & HA_SITE_TRUNCATED)
 		stripe_add(stripe, &stripe.counters->truncated, 1);
-	key = (struct site_key){trace->pc, result.frames, start->rules.index->generation,
-				result.flags};
+	key = (struct site_key){
+		.pc = trace->pc,
+		.frames = result.frames,
+		.generation = start->rules.index->generation,
+		.modules = rules_modules_hash(&start->rules, trace->pc, result.frames),
+		.flags = result.flags,
+	};
 	site = sites_intern(start->shm, &key);
+	if (LIKELY(site != HA_SITE_UNKNOWN))
+		trie_learn(start, trace, &result, site);
 	scratch_release(trace);
 	return site;
 }
@@ -80,7 +88,7 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 	struct walk_start start;
 	uint32_t site = HA_SITE_UNKNOWN;
 
-	if (LIKELY(walk_prepare(shm, frame, thread_pointer(), &start)))
+	if (LIKELY(walk_prepare(shm, frame, thread_pointer(), &start)) && !trie_find(&start, &site))
 		site = site_by_walk(&start, stripe, line_index);
 	if (UNLIKELY(site == HA_SITE_UNKNOWN))
 		stripe_add(stripe, &stripe.counters->no_site, 1);

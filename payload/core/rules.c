@@ -24,6 +24,24 @@ const struct ha_module *rules_module(const struct rules *rules, uint64_t pc)
 	return NULL;
 }
 
+uint64_t rules_modules_hash(const struct rules *rules, const uint64_t *pc, uint32_t count)
+{
+	const struct ha_module *module = NULL;
+	uint64_t hash = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t key = pc[i] - 1;
+
+		/* Neighbours mostly lie in the same module. */
+		if (module && key - module->low < module->high - module->low)
+			continue;
+		module = rules_module(rules, key);
+		hash = (hash ^ (module ? module->id + 1ull : 0)) * HA_HASH_MULTIPLIER;
+		hash ^= hash >> 32;
+	}
+	return hash;
+}
+
 /* A module's table, or NULL if there is none or it does not lie in the tables' region. */
 static const struct ha_table *module_table(const struct rules *rules,
 					   const struct ha_module *module)

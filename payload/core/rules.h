@@ -53,6 +53,9 @@ static inline bool rules_begin(const struct ha_shm *shm, struct rules *ret)
 /* The module that holds @pc, or NULL. */
 const struct ha_module *rules_module(const struct rules *rules, uint64_t pc);
 
+/* A hash of the instances of the modules that these call addresses lie in. */
+uint64_t rules_modules_hash(const struct rules *rules, const uint64_t *pc, uint32_t count);
+
 /* The packed rule for @pc from its module's table, or one of RULE_NO_*. */
 uint32_t rules_read(const struct rules *rules, uint64_t pc);
 

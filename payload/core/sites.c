@@ -28,7 +28,7 @@ static uint64_t hash_mix(uint64_t hash)
 /* Four lanes, since a multiplication waits for the one before it. */
 static uint64_t site_hash(const struct site_key *key)
 {
-	uint64_t lane[4] = {key->frames, key->generation, key->flags, 0};
+	uint64_t lane[4] = {key->frames, key->modules, key->flags, 0};
 	uint32_t i;
 
 	for (i = 0; i + 4 <= key->frames; i += 4) {
@@ -52,8 +52,8 @@ const struct ha_site *sites_get(const struct ha_shm *shm, uint32_t site)
 
 static bool site_equals(const struct ha_site *site, const struct site_key *key, uint64_t hash)
 {
-	if (site->hash != hash || site->generation != key->generation ||
-	    site->frames != key->frames || site->flags != key->flags)
+	/* That the modules are the same is in the hash alone. */
+	if (site->hash != hash || site->frames != key->frames || site->flags != key->flags)
 		return false;
 	for (uint32_t i = 0; i < key->frames; i++) {
 		if (site->pc[i] != key->pc[i])

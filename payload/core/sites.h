@@ -16,12 +16,16 @@
 
 #include <stdint.h>
 
-/* A stack that a walk has found. */
+/*
+ * A stack that a walk has found. The same addresses in other modules are
+ * another stack; the same ones under another generation are not.
+ */
 struct site_key {
 	const uint64_t *pc;
-	uint32_t frames; /* 1..HA_FRAMES_MAX */
-	uint32_t generation;
-	uint16_t flags; /* enum ha_site_flags */
+	uint32_t frames;     /* 1..HA_FRAMES_MAX */
+	uint32_t generation; /* of the module index; kept if the site is new */
+	uint64_t modules;    /* hash of the instances that the frames are in */
+	uint16_t flags;	     /* enum ha_site_flags */
 };
 
 /* The site of this stack; HA_SITE_UNKNOWN if there is no room for a new one. */

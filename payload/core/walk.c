@@ -311,12 +311,14 @@ static void trace_rbp(struct walk *walk)
 
 	if (walk->rbp_traced || !walk->result.learnable)
 		return;
-	if (walk->rbp < base || (walk->rbp - base) / 8 > SLOT_MAX || walk->rbp_slot > SLOT_MAX) {
+	if (walk->rbp < base || (walk->rbp - base) / 8 > SLOT_MAX || walk->rbp_slot > SLOT_MAX ||
+	    walk->result.rbps == WALK_RBPS_MAX) {
 		walk->result.learnable = false;
 		return;
 	}
 	entry->slot = (uint16_t)walk->rbp_slot;
 	entry->value = (uint16_t)((walk->rbp - base) / 8);
+	entry->frame = (uint16_t)walk->result.frames;
 	walk->rbp_traced = true;
 	walk->result.rbps++;
 }

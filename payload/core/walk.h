@@ -25,19 +25,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A saved rbp that a CFA was computed from: both in words from base. */
+/* A saved rbp that a CFA was computed from. */
 struct walk_rbp {
-	uint16_t slot;	/* where it was saved */
-	uint16_t value; /* the word that it points to */
+	uint16_t slot;	/* where it was saved, in words from base */
+	uint16_t value; /* the word that it points to, likewise */
+	uint16_t frame; /* the first frame whose return address was found through it */
 };
+
+/* A walk with more of them is not learnable. */
+#define WALK_RBPS_MAX 254u
 
 /* What a walk writes; HA_SCRATCH_SIZE is divided into these. */
 struct walk_trace {
 	uint64_t owner;		      /* see scratch.h */
 	uint64_t pc[HA_FRAMES_MAX];   /* as in struct ha_site */
 	uint16_t slot[HA_FRAMES_MAX]; /* of pc[i], in words from base; if learnable */
-	struct walk_rbp rbp[HA_FRAMES_MAX];
-	uint64_t spare[63];
+	struct walk_rbp rbp[WALK_RBPS_MAX];
 };
 _Static_assert(sizeof(struct walk_trace) == 4096, "scratch buffers share no page");
 
