@@ -182,7 +182,7 @@ static inline struct root root_of(const struct walk_start *start)
 	};
 
 	root.room = (start->bounds.high - root.base) / 8;
-	root.hash = hash_step(root.room << 40, start->frame->ra);
+	root.hash = hash_step(root.room * HA_HASH_MULTIPLIER, start->frame->ra);
 	return root;
 }
 
