@@ -22,14 +22,32 @@ static bool needs_escape(const unsigned char *at, size_t length)
 	       (length == 2 && at[0] == 0xc2 && at[1] < 0xa0);
 }
 
+/* Bytes at the start of @text that stand for themselves. */
+static size_t plain_length(const char *text)
+{
+	size_t length = 0;
+
+	while (text[length] >= 0x20 && text[length] < 0x7f && text[length] != '"' &&
+	       text[length] != '\\')
+		length++;
+	return length;
+}
+
 static void put_text(FILE *out, const char *text)
 {
 	size_t size = strlen(text);
 
 	fputc('"', out);
 	while (size) {
-		size_t length = text_utf8_length(text, size);
+		size_t length = plain_length(text);
 
+		if (length) {
+			fwrite(text, 1, length, out);
+			text += length;
+			size -= length;
+			continue;
+		}
+		length = text_utf8_length(text, size);
 		if (!length) {
 			fputs("\\ufffd", out);
 			length = 1;

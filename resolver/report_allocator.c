@@ -4,6 +4,8 @@
  * new" tells nobody anything, so a site is called after the first frame that is
  * none of these.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "resolver/array.h"
@@ -47,8 +49,16 @@ static const char *const prefixes[] = {
 	"std::__1::__libcpp_operator_new", "alloc::alloc::", "<alloc::alloc::Global as",
 	"alloc::raw_vec::", "_Znwm", "_Znam"};
 
-/* Member functions of any container. */
-static const char *const members[] = {"::_M_allocate(", "::_M_create_storage("};
+/* Ends of names: member functions of any container. */
+static const char *const members[] = {"::_M_allocate", "::_M_create_storage"};
+
+/* @function is a call of a member called @member; template arguments may hold brackets. */
+static bool is_member(const char *function, const char *member)
+{
+	const char *found = strstr(function, member);
+
+	return found && found[strlen(member)] == '(';
+}
 
 bool report_is_allocator(const char *function)
 {
@@ -64,7 +74,40 @@ bool report_is_allocator(const char *function)
 		if (!strncmp(function, prefixes[i], strlen(prefixes[i])))
 			return true;
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-		if (strstr(function, members[i]))
+		if (is_member(function, members[i]))
 			return true;
 	return false;
+}
+
+static void put_literal(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fprintf(out, strchr("[](){}.*+?^$|\\", *text) ? "\\%c" : "%c", *text);
+}
+
+char *report_allocator_regexp(void)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		put_literal(out, names[i]);
+		fputs("(\\..*)?|", out); /* ".part.0" */
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+		put_literal(out, prefixes[i]);
+		fputs(".*|", out);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+		fputs(i ? "|.*" : ".*", out);
+		put_literal(out, members[i]);
+	}
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
 }

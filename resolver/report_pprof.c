@@ -61,12 +61,6 @@ enum {
 
 enum { WIRE_TYPE_VARINT = 0, WIRE_TYPE_BYTES = 2 };
 
-/* Frames that only hand an allocation on; pprof hides them and what they call. */
-#define DROP_FRAMES                                                                                \
-	"(__libc_)?(malloc|calloc|realloc|memalign)|reallocarray|aligned_alloc|posix_memalign|"    \
-	"p?valloc|(m|r|x)allocx|operator new.*|std::(__1::)?allocator.*|__gnu_cxx::.*allocator.*|" \
-	"(je|mi)_.*alloc.*|tcmalloc::.*|alloc::(alloc|raw_vec)::.*|__rust_.*alloc.*"
-
 /* Locations of our own, numbered behind the profile's: pprof drops samples without any. */
 enum made_up { MADE_UP_NO_STACK, MADE_UP_OTHER, MADE_UPS };
 static const char *const made_up_names[MADE_UPS] = {
@@ -378,6 +372,9 @@ static void put_types(struct writer *writer, enum report_sort sort)
 		[REPORT_SORT_COUNT] = "alloc_objects",
 	};
 
+	/* pprof hides these, and what they call. */
+	CLEANUP(freep) char *drop_frames = report_allocator_regexp();
+
 	put_value_type(writer, PROFILE_SAMPLE_TYPE, "alloc_objects", "count");
 	put_value_type(writer, PROFILE_SAMPLE_TYPE, "alloc_space", "bytes");
 	put_value_type(writer, PROFILE_SAMPLE_TYPE, "inuse_objects", "count");
@@ -385,7 +382,7 @@ static void put_types(struct writer *writer, enum report_sort sort)
 	put_value_type(writer, PROFILE_PERIOD_TYPE, "space", "bytes");
 	put_number(&writer->out, PROFILE_PERIOD, writer->profile->interval);
 	put_string(writer, PROFILE_DEFAULT_SAMPLE_TYPE, shown[sort]);
-	put_string(writer, PROFILE_DROP_FRAMES, DROP_FRAMES);
+	put_string(writer, PROFILE_DROP_FRAMES, drop_frames);
 	put_number(&writer->out, PROFILE_TIME_NANOS,
 		   (uint64_t)writer->profile->start_unix_ns + writer->profile->duration_ns);
 }

@@ -77,6 +77,9 @@ MUST_CHECK struct error *report_frames(const struct profile *profile, uint32_t s
 
 /* True for functions that only hand an allocation on. NULL is none. */
 bool report_is_allocator(const char *function);
+/* The same as a regular expression over whole names without parameters, malloc'ed; NULL without
+ * memory. */
+char *report_allocator_regexp(void);
 
 /*
  * Bytes in use of each site at @points times, evenly spread, the last one the

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,13 +206,18 @@ END_TEST
 
 START_TEST(knows_allocators_from_callers)
 {
+	CLEANUP(freep) char *names = report_allocator_regexp();
+	CLEANUP(freep) char *pattern = NULL;
+	regex_t regexp;
 	static const char *const allocators[] = {
 		"malloc",
 		"operator new[](unsigned long, std::align_val_t)",
 		"zmalloc.part.0",
 		"je_malloc_default",
 		"alloc::raw_vec::finish_grow",
-		"std::_Vector_base<int, std::allocator<int> >::_M_allocate(unsigned long)"};
+		"std::_Vector_base<std::function<void ()> >::_M_allocate(unsigned long)"};
+	static const char *const hidden[] = {"malloc", "zmalloc.part.0", "operator new[]",
+					     "tcmalloc::allocate"};
 	static const char *const callers[] = {"mallocate", "main", "my_alloc",
 					      "std::vector<int>::push_back(int const&)",
 					      "store::malloc(int)"};
@@ -221,6 +227,14 @@ START_TEST(knows_allocators_from_callers)
 	for (size_t i = 0; i < ARRAY_SIZE(callers); i++)
 		ck_assert_msg(!report_is_allocator(callers[i]), "%s", callers[i]);
 	ck_assert(!report_is_allocator(NULL));
+	/* As pprof does: the whole name. */
+	ck_assert_int_ge(asprintf(&pattern, "^(%s)$", names), 0);
+	ck_assert_int_eq(regcomp(&regexp, pattern, REG_EXTENDED | REG_NOSUB), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(hidden); i++)
+		ck_assert_msg(!regexec(&regexp, hidden[i], 0, NULL, 0), "%s", hidden[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(callers); i++)
+		ck_assert_msg(regexec(&regexp, callers[i], 0, NULL, 0), "%s", callers[i]);
+	regfree(&regexp);
 }
 END_TEST
 
