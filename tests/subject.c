@@ -61,6 +61,8 @@ const struct module *subject_module(const struct subject *subject, const char *n
 
 		if (length >= end && strcmp(module->path + length - end, name) == 0)
 			return module;
+		if (module->tables.soname && strcmp(module->tables.soname, name) == 0)
+			return module;
 	}
 	ck_abort_msg("no module %s", name);
 	return NULL;

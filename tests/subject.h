@@ -34,7 +34,8 @@ void subject_plan(struct subject *subject);
 /* End the process if we started it. */
 void subject_end(struct subject *subject);
 
-/* The module whose path ends with @name; fails the test if there is none. */
+/* The module whose path ends with @name, or that calls itself so; fails the test if there is none.
+ */
 const struct module *subject_module(const struct subject *subject, const char *name);
 
 /* The planned slot of @function in @module, or NULL. */
