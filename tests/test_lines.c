@@ -134,8 +134,7 @@ static const char *const builds[] = {
 	"gcc -O2 -gdwarf-5 -no-pie -Iinclude -o a a.c",
 	"gcc -O2 -gdwarf-5 -Iinclude -o b a.c && objcopy -R .debug_aranges b a",
 	"gcc -O2 -gdwarf-4 -Iinclude -o b a.c && dwz -o a b",
-	"gcc -O2 -gdwarf-5 -Iinclude -o b a.c && objcopy --only-keep-debug b a && "
-	"mv b .b && cp .b bin",
+	"gcc -O2 -gdwarf-5 -Iinclude -o bin a.c && objcopy --only-keep-debug bin a",
 	"clang -O2 -gdwarf-4 -Iinclude -o a a.c",
 	"clang -O2 -gdwarf-5 -Iinclude -o a a.c",
 	"clang -O2 -gdwarf-5 -gsplit-dwarf -Iinclude -c a.c && gcc -o a a.o",

@@ -367,7 +367,6 @@ END_TEST
 struct comparison {
 	struct elffile *names; /* the file with the symbols, for aliases */
 	uint32_t module;
-	bool compare_files;
 	size_t addresses, differences;
 };
 
@@ -399,27 +398,17 @@ static bool same_function(struct elffile *file, const char *theirs,
 			 (ours->linkage_name && value == value_of(file, ours->linkage_name)));
 }
 
-static const char *base_of(const char *path)
+/*
+ * FILE:LINE or FILE:LINE (discriminator N); LINE is ? where it is unknown. Files
+ * are not compared: addr2line 2.40 takes file 1 of DWARF 5 for the unit's main
+ * file, which it need not be.
+ */
+static bool same_line(const char *theirs, const struct symbolizer_frame *ours)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-/* FILE:LINE or FILE:LINE (discriminator N); FILE may come from the symbol table, then LINE is ?. */
-static bool same_place(char *theirs, const struct symbolizer_frame *ours, bool compare_files)
-{
-	char *colon = strrchr(theirs, ':');
-	unsigned int line;
+	const char *colon = strrchr(theirs, ':');
 
 	ck_assert_ptr_nonnull(colon);
-	*colon = '\0';
-	line = (unsigned int)strtoul(colon + 1, NULL, 10);
-	if (line != ours->line)
-		return false;
-	if (!ours->file)
-		return line == 0;
-	return !compare_files || line == 0 || strcmp(base_of(theirs), base_of(ours->file)) == 0;
+	return strtoul(colon + 1, NULL, 10) == ours->line;
 }
 
 /* The frames of one address: pairs of lines up to the next address. */
@@ -436,7 +425,7 @@ static char *compare_address(struct comparison *comparison, uint64_t vaddr, char
 			break;
 		same = same && seen < count &&
 		       same_function(comparison->names, function, &frame[seen]) &&
-		       same_place(place, &frame[seen], comparison->compare_files);
+		       same_line(place, &frame[seen]);
 		seen++;
 	}
 	comparison->addresses++;
@@ -453,7 +442,7 @@ static char *compare_address(struct comparison *comparison, uint64_t vaddr, char
  * Ask addr2line and the symbolizer about every @step-th call of @code; @debug
  * is the file that has the debug info.
  */
-static struct comparison compare(const char *code, const char *debug, int step, bool compare_files)
+static struct comparison compare(const char *code, const char *debug, int step)
 {
 	CLEANUP(freep)
 	char *text =
@@ -462,7 +451,7 @@ static struct comparison compare(const char *code, const char *debug, int step, 
 			       "'/^ +[0-9a-f]+:.*call/ && n++ %% %d == 0 {print $1}' > calls && "
 			       "addr2line -a -f -i -e '%s' < calls",
 			       code, step, debug);
-	struct comparison comparison = {.compare_files = compare_files};
+	struct comparison comparison = {0};
 	int fd = open(debug, O_RDONLY | O_CLOEXEC);
 	char *at = text;
 
@@ -481,17 +470,14 @@ static struct comparison compare(const char *code, const char *debug, int step, 
 START_TEST(agrees_with_addr2line_on_this_program)
 {
 	CLEANUP(freep) char *path = tests_build_path("tests/run");
-	struct comparison comparison = compare(path, path, 2, true);
+	struct comparison comparison = compare(path, path, 2);
 
 	ck_assert_uint_ge(comparison.addresses, 1000);
 	ck_assert_uint_eq(comparison.differences, 0);
 }
 END_TEST
 
-/*
- * A debug file of a distribution. Files are not compared: addr2line 2.40 takes
- * file 1 of DWARF 5 for the main file of the unit.
- */
+/* A debug file of a distribution. */
 START_TEST(agrees_with_addr2line_on_libc)
 {
 	static const char libc[] = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -500,7 +486,7 @@ START_TEST(agrees_with_addr2line_on_libc)
 	struct comparison comparison;
 
 	ck_assert_msg(info.debug_file != NULL, "libc6-dbg is not installed: %s", info.why_no_lines);
-	comparison = compare(libc, info.debug_file, 5, false);
+	comparison = compare(libc, info.debug_file, 5);
 	ck_assert_uint_ge(comparison.addresses, 1000);
 	ck_assert_uint_eq(comparison.differences, 0);
 }
