@@ -10,7 +10,8 @@
 #include "resolver/human.h"
 #include "resolver/report_text.h"
 
-#define SKIPPED_SHOWN 6u
+#define SKIPPED_SHOWN	 6u
+#define OWN_WORTH_SAYING (1u << 20) /* bytes */
 
 /* ---- verdict ---- */
 
@@ -178,6 +179,25 @@ static struct profile_memory memory_at_end(const struct profile *profile)
 	return memory;
 }
 
+/*
+ * What our shared memory took while it was mapped: by how much all but the
+ * anonymous memory rose, at most.
+ */
+static uint64_t own_peak(const struct profile *profile)
+{
+	uint64_t start = less(profile->memory_start.rss_bytes, profile->memory_start.anon_bytes);
+	uint64_t peak = 0;
+
+	for (size_t i = 0; i < profile->snapshot_count; i++) {
+		const struct profile_snapshot *at = &profile->snapshot[i];
+		uint64_t rose = less(less(at->rss_bytes, at->anon_bytes), start);
+
+		if (rose > peak)
+			peak = rose;
+	}
+	return peak;
+}
+
 void text_account(const struct text_report *text)
 {
 	const struct profile *profile = text->profile;
@@ -192,8 +212,8 @@ void text_account(const struct text_report *text)
 
 	if (!start->rss_bytes || !end.rss_bytes)
 		return;
-	fprintf(text->out, "\n%-26s%10s%11s%12s\n", "Account of memory", "at start", "at end",
-		"change");
+	fprintf(text->out, "\n%-26s%10s%11s%12s\n", "Account of memory", "at start",
+		profile->memory_end.rss_bytes ? "at end" : "last seen", "change");
 	row(text, "resident (RSS)", start->rss_bytes, end.rss_bytes, "");
 	row(text, "  tracked, still live", 0, to.tracked, "sites below");
 	row(text, "  from before the attach", from.before, to.before, known ? "" : "at most");
@@ -212,6 +232,9 @@ void text_account(const struct text_report *text)
 		 "What was allocated before the attach cannot be attributed to sites%s%s%s.",
 		 freed ? "; " : "", freed ? human_count(freed).text : "",
 		 freed ? " of those blocks were freed since" : "");
+	if (own_peak(profile) >= OWN_WORTH_SAYING)
+		text_say(text, 2, 2, "While recording, heapattach's own tables took up to %s.",
+			 human_bytes(own_peak(profile)).text);
 }
 
 /* ---- header ---- */

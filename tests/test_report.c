@@ -114,6 +114,50 @@ START_TEST(direct_allocator_is_named_first)
 }
 END_TEST
 
+START_TEST(killed_target_is_accounted_for_as_last_seen)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_server();
+	CLEANUP(freep) char *text = NULL;
+
+	profile->end = PROFILE_END_KILLED;
+	profile->end_status = 9;
+	profile->memory_end = (struct profile_memory){0};
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "until the target was killed by\n          SIGKILL (out of memory?)");
+	expect_contains(text, "at start  last seen      change\n"
+			      "resident (RSS)              2.80 GiB   2.84 GiB   +40.0 MiB\n");
+}
+END_TEST
+
+START_TEST(account_takes_the_allocators_word)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_server();
+	CLEANUP(freep) char *text = NULL;
+
+	profile->memory_start.allocator_known = profile->memory_end.allocator_known = true;
+	profile->memory_start.allocator_bytes = 2000ull << 20;
+	profile->memory_end.allocator_bytes = (1990ull << 20) + 30497200;
+	profile->memory_end.allocator_free = 64ull << 20;
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "  from before the attach    1.95 GiB   1.94 GiB   -10.0 MiB\n");
+	expect_contains(text, "  free, kept by allocator        0 B   64.0 MiB   +64.0 MiB\n");
+}
+END_TEST
+
+START_TEST(account_says_what_is_not_resident)
+{
+	static const unsigned int inuse[] = {0, 100, 200, 300, 400, 500};
+	static const unsigned int anon[] = {10, 20, 30, 40, 50, 60};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(inuse, anon, 6, 10);
+	CLEANUP(freep) char *text = NULL;
+
+	profile->memory_start.rss_bytes = 10u << 20;
+	profile->memory_end.rss_bytes = 60u << 20;
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "  440 MiB of this is not resident: blocks not written to yet.");
+}
+END_TEST
+
 START_TEST(names_cannot_reach_the_terminal)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_server();
@@ -643,6 +687,9 @@ Suite *report_suite(void)
 	tcase_add_test(text, text_never_says_leak);
 	tcase_add_test(text, empty_profile_says_so_first);
 	tcase_add_test(text, direct_allocator_is_named_first);
+	tcase_add_test(text, killed_target_is_accounted_for_as_last_seen);
+	tcase_add_test(text, account_takes_the_allocators_word);
+	tcase_add_test(text, account_says_what_is_not_resident);
 	tcase_add_test(text, names_cannot_reach_the_terminal);
 	tcase_add_test(text, stacks_that_read_alike_are_one_site);
 	tcase_add_test(text, site_is_called_after_the_first_frame_of_its_own);
