@@ -112,7 +112,8 @@ static int attach_command(const struct options *options)
 		return fail(err);
 	if (!options->quiet)
 		end_say(profile, outfile_path(file));
-	return EXIT_RECORDED;
+	/* What was recorded is there to be looked at, but not to be relied upon. */
+	return profile->selfcheck.different ? EXIT_FAILED : EXIT_RECORDED;
 }
 
 static struct error *report_to_file(const struct options *options, const struct profile *profile,

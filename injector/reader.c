@@ -105,6 +105,25 @@ static struct error *site_read(struct reader *reader, size_t number)
 	return NULL;
 }
 
+struct error *reader_site(struct reader *reader, uint32_t number, const struct reader_site **ret)
+{
+	struct error *err;
+
+	*ret = NULL;
+	if (number == HA_SITE_UNKNOWN || number >= reader->shm->site_capacity)
+		return NULL;
+	if (number >= reader->sites)
+		reader->sites = number + 1;
+	if (!reader->site[number].frames) {
+		err = site_read(reader, number);
+		if (err)
+			return err;
+	}
+	if (reader->site[number].frames)
+		*ret = &reader->site[number];
+	return NULL;
+}
+
 /* The freed half first: a block is allocated before it is freed. */
 static void sums_read_freed(struct reader *reader, const struct ha_sums *sums, size_t sites)
 {

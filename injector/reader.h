@@ -48,6 +48,13 @@ void reader_free(struct reader *reader);
  */
 MUST_CHECK struct error *reader_scan(struct reader *reader);
 
+/*
+ * The stack of one site, read now if it was not yet. NULL: there is no such
+ * site, or its record is not valid. ERROR_MEMORY.
+ */
+MUST_CHECK struct error *reader_site(struct reader *reader, uint32_t number,
+				     const struct reader_site **ret);
+
 /* Blocks and bytes in use as of the last scan. */
 uint64_t reader_inuse_count(const struct ha_sums *sums);
 uint64_t reader_inuse_bytes(const struct ha_sums *sums);

@@ -192,6 +192,25 @@ static void loop(struct record *record, uint64_t duration_ms)
 	}
 }
 
+static void selfcheck_show(const struct record *record)
+{
+	const struct selfcheck *selfcheck = record->session->selfcheck;
+	const struct selfcheck_counts *counts = selfcheck_counts(selfcheck);
+	const char *text;
+	size_t i;
+
+	for (i = 0; (text = selfcheck_difference(selfcheck, i)); i++)
+		record->output->warn(text);
+	say(record, "selfcheck: %llu stacks compared with libunwind, %llu distinct, %llu different",
+	    (unsigned long long)counts->compared, (unsigned long long)counts->distinct,
+	    (unsigned long long)counts->different);
+	if (counts->limited || counts->unchecked)
+		say(record,
+		    "selfcheck: %llu of them as far as libunwind has tables; %llu others could not "
+		    "be compared",
+		    (unsigned long long)counts->limited, (unsigned long long)counts->unchecked);
+}
+
 static struct error *run(struct record *record, const struct options *options)
 {
 	struct session *session = record->session;
@@ -209,7 +228,10 @@ static struct error *run(struct record *record, const struct options *options)
 		if (err)
 			trouble(record, err);
 	}
-	return session_finish(session, record->end, record->end_status);
+	err = session_finish(session, record->end, record->end_status);
+	if (!err && session->selfcheck)
+		selfcheck_show(record);
+	return err;
 }
 
 struct error *record_run(const struct options *options, const struct record_output *output,

@@ -78,6 +78,7 @@ void session_free(struct session *session)
 	if (session->attached)
 		error_free(session_stop(session));
 	fill_deinit(&session->fill);
+	selfcheck_free(session->selfcheck);
 	reader_free(session->reader);
 	shm_free(session->shm);
 	slots_deinit(&session->slots);
@@ -396,13 +397,21 @@ static struct error *attach_any(struct session *session)
 
 static struct error *readers_make(struct session *session)
 {
-	struct shm_options options = {.interval = 1, .session = session->number};
+	bool check = session->options->selfcheck;
+	struct shm_options options = {
+		.interval = 1,
+		.session = session->number,
+		.capture_every = check ? SELFCHECK_EVERY : 0,
+	};
 	struct error *err = shm_create(&options, &session->shm);
 
 	if (!err)
 		err = shm_hold(session->shm);
 	if (!err)
 		err = reader_create(session->shm, &session->reader);
+	if (!err && check)
+		err = selfcheck_create(session->reader, &session->memory, &session->modules,
+				       &session->selfcheck);
 	if (!err)
 		err = fill_init(&session->fill, session->profile, session->reader,
 				session->symbolizer, &session->instances);

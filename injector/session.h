@@ -27,6 +27,7 @@
 #include "injector/preflight.h"
 #include "injector/procmem.h"
 #include "injector/reader.h"
+#include "injector/selfcheck.h"
 #include "injector/shm.h"
 #include "injector/slots.h"
 #include "resolver/error.h"
@@ -54,6 +55,7 @@ struct session {
 	uint32_t generation;
 	uint32_t number; /* of this attach to the target, from 1 */
 	struct reader *reader;
+	struct selfcheck *selfcheck; /* NULL: not asked for */
 	struct symbolizer *symbolizer;
 	struct profile *profile;
 	struct fill fill;

@@ -102,6 +102,8 @@ static struct error *modules_refresh(struct session *session)
 				   session->generation);
 	if (!err && added)
 		err = modules_patch(session);
+	if (session->selfcheck)
+		selfcheck_flush(session->selfcheck);
 	session->profile->coverage.modules = session->modules.count;
 	return err;
 }
@@ -131,6 +133,9 @@ struct error *session_tick(struct session *session)
 		session->verified++;
 		err = slots_check(session);
 	}
+	/* Before the modules, under which the captures were taken, are replaced. */
+	if (!err && session->selfcheck)
+		err = selfcheck_drain(session->selfcheck);
 	return err ? err : modules_check(session, elapsed_ns);
 }
 

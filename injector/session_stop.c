@@ -193,6 +193,24 @@ static void memory_end(struct session *session)
 	memory->shmem_bytes = now.shmem_bytes;
 }
 
+static struct error *selfcheck_end(struct session *session)
+{
+	const struct selfcheck_counts *counts;
+	struct error *err;
+
+	if (!session->selfcheck)
+		return NULL;
+	err = selfcheck_drain(session->selfcheck);
+	counts = selfcheck_counts(session->selfcheck);
+	session->profile->selfcheck = (struct profile_selfcheck){
+		.ran = true,
+		.compared = counts->compared,
+		.distinct = counts->distinct,
+		.different = counts->different,
+	};
+	return err;
+}
+
 struct error *session_finish(struct session *session, enum profile_end end, int32_t end_status)
 {
 	struct profile *profile = session->profile;
@@ -203,7 +221,9 @@ struct error *session_finish(struct session *session, enum profile_end end, int3
 	profile->duration_ns = session_elapsed_ns(session);
 	profile->coverage.rebound_slots = session->rebound_slots;
 	memory_end(session);
-	err = session_snapshot(session);
+	err = selfcheck_end(session);
+	if (!err)
+		err = session_snapshot(session);
 	if (err)
 		return err;
 	fill_counters(&session->fill);

@@ -78,6 +78,8 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 		return HA_STRIPES * stripe_size(capacity);
 	case HA_REGION_LIVE:
 		return options->live_size_max ? options->live_size_max : LIVE_SIZE_DEFAULT;
+	case HA_REGION_CAPTURES:
+		return sizeof(struct ha_captures);
 	case HA_REGIONS:
 		break;
 	}
@@ -238,6 +240,7 @@ static void header_fill(struct shm *shm, const struct shm_options *options)
 	header->magic = HA_MAGIC;
 	header->abi = HA_ABI;
 	header->session = options->session;
+	header->capture_every = options->capture_every;
 	header->size = shm->size;
 	memcpy(header->region, shm->region, sizeof(header->region));
 	header->site_capacity = shm->site_capacity;
@@ -287,6 +290,9 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 	err = indexes_init(shm);
 	if (!err)
 		err = tables_touch(shm);
+	if (!err && options->capture_every)
+		err = pages_touch(shm, shm->region[HA_REGION_CAPTURES].offset,
+				  shm->region[HA_REGION_CAPTURES].size);
 	if (!err)
 		err = sites_touch(shm, SITES_AHEAD, ARENA_AHEAD);
 	if (!err)

@@ -42,6 +42,7 @@ struct shm_options {
 	uint64_t live_size_max; /* most bytes of live table, address space; 0 = 4 GiB */
 	uint64_t interval;	/* mean bytes between samples; 1 = exact */
 	uint32_t session;	/* number of this attach to the target, from 1 */
+	uint64_t capture_every; /* see struct ha_shm; 0 = none: the captures get no memory */
 };
 
 /*

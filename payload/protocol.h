@@ -215,6 +215,7 @@ enum ha_region_id {
 	HA_REGION_SITE_ARENA,	 /* struct ha_site bodies */
 	HA_REGION_STRIPES,	 /* HA_STRIPES times: struct ha_stripe, struct ha_sums[site_capacity] */
 	HA_REGION_LIVE,		 /* live table segments */
+	HA_REGION_CAPTURES,	 /* struct ha_captures: states that stacks were taken from */
 	HA_REGIONS
 };
 
@@ -240,19 +241,23 @@ struct ha_region {
 #define HA_SITE_UNKNOWN 0u	   /* site 0: blocks whose stack could not be kept */
 
 /*
- * One segment of the live table: @buckets buckets of 8 cells. A bucket is two
- * cache lines: 8 keys, then 8 values.
+ * One segment of the live table: @buckets buckets of 7 cells. A bucket is two
+ * cache lines: tags and keys, then values.
  *
+ *	tag    a byte of the address's hash, never 0; 0 = empty. The last byte is spare
  *	key    busy mark, ptr >> 3, site; 0 = empty	(HA_KEY)
  *	value  size (40 bits), tick (24 bits)		(HA_VALUE)
  *
- * The busy mark alone: the cell is being written, its value means nothing. The
- * busy mark with a block: its realloc is under way, the block is in use.
+ * For a reader a cell is what its key says; tags are core's own. The busy mark
+ * alone: the cell is being written, its value means nothing. The busy mark
+ * with a block: its realloc is under way, the block is in use.
  */
-#define HA_CELLS 8u
+#define HA_CELLS 7u
 struct ha_bucket {
-	uint64_t key[HA_CELLS];	  /* P  published by compare-and-swap */
-	uint64_t value[HA_CELLS]; /* P  written by the owner of the cell */
+	uint64_t tags;		  /* P  a cell is claimed by compare-and-swap of this word */
+	uint64_t key[HA_CELLS];	  /* P  written by the owner of the cell */
+	uint64_t value[HA_CELLS]; /* P  likewise */
+	uint64_t spare;
 };
 _Static_assert(sizeof(struct ha_bucket) == 128, "ha_bucket");
 
@@ -348,6 +353,50 @@ struct ha_site {
 	uint64_t pc[];
 };
 _Static_assert(sizeof(struct ha_site) == 16, "ha_site");
+
+/* ---- captures: for checking the stacks of an event now and then ---- */
+
+/*
+ * The machine state that a site was found for: the caller's registers, and a
+ * copy of the stack from there outwards. The injector unwinds it by other
+ * means and compares. Taken when ha_shm.capture_every is not 0.
+ *
+ *	FREE --P, compare-and-swap--> WRITING --P--> FULL --I--> FREE
+ *
+ * A capture that its thread was torn out of stays WRITING.
+ */
+#define HA_CAPTURES	      32u
+#define HA_CAPTURE_STACK_SIZE (128u * 1024u)
+
+enum ha_capture_state {
+	HA_CAPTURE_FREE = 0,
+	HA_CAPTURE_WRITING = 1,
+	HA_CAPTURE_FULL = 2,
+};
+
+enum ha_capture_flags {
+	HA_CAPTURE_CUT = 1, /* the stack goes on behind what was copied */
+};
+
+struct ha_capture {
+	uint64_t stack_address; /* P  of the first byte copied: the struct ha_frame of the call */
+	uint32_t stack_size;	/* P  bytes copied */
+	uint32_t flags;		/* P  enum ha_capture_flags */
+	uint32_t site;		/* P  what the event was recorded under */
+	uint32_t generation;	/* P  of the module index that it was found with */
+	uint64_t module_index;	/* P  offset of that index from shm: its version */
+	uint64_t spare[4];
+	uint64_t stack[HA_CAPTURE_STACK_SIZE / 8]; /* P */
+};
+_Static_assert(sizeof(struct ha_capture) == 64 + HA_CAPTURE_STACK_SIZE, "ha_capture");
+
+struct ha_captures {
+	uint32_t state[HA_CAPTURES]; /* both  enum ha_capture_state */
+	uint64_t spare[496];
+	struct ha_capture capture[HA_CAPTURES];
+};
+_Static_assert(sizeof(struct ha_captures) == HA_PAGE + HA_CAPTURES * sizeof(struct ha_capture),
+	       "ha_captures");
 
 /* ---- unwind tables, made by the resolver ---- */
 
@@ -482,6 +531,7 @@ struct ha_shm {
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
 	uint64_t load_adds;	/* I0 address of the loader's load counter; 0 = unknown */
+	uint64_t capture_every; /* I  capture one of so many events of a stripe; 0 = none */
 	uint64_t entry_low, entry_high; /* I0 entry's stubs */
 
 	/* A robust mutex held by the injector's main thread: bit 30 = it died. */

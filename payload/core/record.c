@@ -4,6 +4,7 @@
  * the sums of a site, the counters of a stripe.
  */
 #include "payload/arch/x86_64/thread_pointer.h"
+#include "payload/core/capture.h"
 #include "payload/core/core.h"
 #include "payload/core/live.h"
 #include "payload/core/scratch.h"
@@ -92,6 +93,8 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 		site = site_by_walk(&start, stripe, line_index);
 	if (UNLIKELY(site == HA_SITE_UNKNOWN))
 		stripe_add(stripe, &stripe.counters->no_site, 1);
+	else if (UNLIKELY(capture_is_due(shm, stripe)))
+		capture_take(&start, site);
 	return site;
 }
 
