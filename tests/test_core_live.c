@@ -13,7 +13,7 @@ static struct world world;
 
 static void setup_small(void)
 {
-	world_init(&world, &(struct world_options){.buckets = 1024, .live_buckets = 8192});
+	world_init(&world, &(struct world_options){.buckets = 2048, .live_buckets = 8192});
 }
 
 static void setup_tiny(void)
@@ -28,7 +28,9 @@ static void setup_medium(void)
 
 static void setup_large(void)
 {
-	world_init(&world, &(struct world_options){.buckets = 1u << 21, .huge = true});
+	world_init(&world, &(struct world_options){
+				   .buckets = 1u << 20, .live_buckets = 3u << 20, .huge = true});
+	world_add_segment(&world, 2u << 20);
 }
 
 static void teardown(void)
@@ -194,7 +196,7 @@ START_TEST(refuses_cell_numbers_that_are_not_held)
 	put(FIRST, 16, 1);
 	ck_assert(!live_retire(world.shm, LIVE_NO_CELL, &old));
 	ck_assert(!live_retire(world.shm, LIVE_CELLS - 1, &old));
-	for (uint64_t cell = 0; cell < 1025 * HA_CELLS; cell++) {
+	for (uint64_t cell = 0; cell < 2050 * HA_CELLS; cell++) {
 		ck_assert(!live_retire(world.shm, cell, &old));
 		ck_assert(!live_update(world.shm, cell, FIRST, &block, &old));
 		live_release(world.shm, cell);

@@ -1,30 +1,56 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 #include "payload/core/live.h"
 
-#include "payload/arch/x86_64/cells.h"
-
 #include <stddef.h>
 
-/* Tries to get a cell before other threads do; they took 8 cells meanwhile if one fails. */
+/* Tries to claim a cell before other threads do; they have filled the bucket if so many fail. */
 #define CLAIM_TRIES 16u
 
+/* The key of a cell whose value is being replaced. */
 #define KEY_WRITING HA_KEY_BUSY
 
-/* Two buckets of one segment. */
-struct pair {
-	struct ha_bucket *bucket[2];
+/* ---- the tags of a bucket: 8 bytes in a word, searched at once ---- */
+
+#define TAG_BITS  8u
+#define TAG_ONES  0x0101010101010101ull
+#define TAG_LOW	  0x7f7f7f7f7f7f7f7full /* all bits of each byte but the highest */
+#define TAG_CELLS 0x0080808080808080ull /* the highest bit of each cell's byte */
+
+/* The bytes that are 0: their highest bits. */
+static inline uint64_t tags_zero(uint64_t tags)
+{
+	return ~(((tags & TAG_LOW) + TAG_LOW) | tags | TAG_LOW) & TAG_CELLS;
+}
+
+static inline uint32_t tags_count(uint64_t marks)
+{
+	return (uint32_t)((marks >> (TAG_BITS - 1)) * TAG_ONES >> (64 - TAG_BITS));
+}
+
+static inline uint32_t tags_first(uint64_t marks)
+{
+	return (uint32_t)__builtin_ctzll(marks) / TAG_BITS;
+}
+
+/* ---- where a block may stand ---- */
+
+struct place {
+	uint64_t hash;
+	uint64_t tag;
 };
 
 /*
  * Both halves choose a bucket. Blocks are often a power of two apart, so all
  * bits of the address have to reach all bits that are used.
  */
-static inline uint64_t hash_of(uint64_t ptr)
+static inline struct place place_of(uint64_t ptr)
 {
-	uint64_t hash = (ptr >> 3) * HA_HASH_MULTIPLIER;
+	uint64_t hash = (ptr >> 3) * HA_HASH_MULTIPLIER, tag;
 
 	hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93ull;
-	return hash ^ hash >> 32;
+	hash ^= hash >> 32;
+	tag = hash >> (64 - TAG_BITS);
+	return (struct place){hash, tag + !tag};
 }
 
 static inline uint32_t segment_count(const struct ha_shm *shm)
@@ -34,128 +60,162 @@ static inline uint32_t segment_count(const struct ha_shm *shm)
 	return count < HA_SEGMENTS ? (uint32_t)count : HA_SEGMENTS;
 }
 
-static inline struct pair pair_of(const struct ha_shm *shm, uint32_t segment, uint64_t hash)
+/* The two buckets of a place in one segment. */
+struct pair {
+	struct ha_bucket *first, *second;
+};
+
+static inline struct pair pair_of(const struct ha_shm *shm, uint32_t segment,
+				  const struct place *place)
 {
 	struct ha_bucket *buckets = shm_at(shm, shm->segment[segment].offset);
 	uint64_t mask = shm->segment[segment].buckets - 1;
-	uint64_t first = hash & mask, second = hash >> 32 & mask;
+	uint64_t first = place->hash & mask, second = place->hash >> 32 & mask;
 
 	second ^= (first == second) & mask;
-	return (struct pair){{&buckets[first], &buckets[second]}};
+	return (struct pair){&buckets[first], &buckets[second]};
 }
 
-/* Bits 0..7: cells of the first bucket, 8..15: of the second. */
-static inline uint32_t pair_match(const struct pair *pair, uint64_t key)
+/* ---- cells ---- */
+
+/* A cell; bucket is NULL for none. */
+struct cell {
+	struct ha_bucket *bucket;
+	uint32_t index;
+};
+
+static inline uint64_t *cell_key(const struct cell *cell)
 {
-	return cells_match(pair->bucket[0], key) | cells_match(pair->bucket[1], key) << 8;
+	return &cell->bucket->key[cell->index];
 }
 
-static inline uint64_t *pair_key(const struct pair *pair, uint32_t cell)
+static inline uint64_t *cell_value(const struct cell *cell)
 {
-	return &pair->bucket[cell / HA_CELLS]->key[cell % HA_CELLS];
+	return &cell->bucket->value[cell->index];
 }
 
-/* The value that belongs to a key. */
-static inline uint64_t *value_of(uint64_t *key)
+static inline void cell_read(const struct cell *cell, struct live_block *ret)
 {
-	return key + HA_CELLS;
-}
+	uint64_t key = load_relaxed(cell_key(cell)), value = load_relaxed(cell_value(cell));
 
-static inline void block_read(uint64_t key, uint64_t value, struct live_block *ret)
-{
 	ret->size = HA_VALUE_SIZE(value);
 	ret->tick = HA_VALUE_TICK(value);
 	ret->site = HA_KEY_SITE(key);
 }
 
-/* The cell's content is the caller's to write: nobody else takes it. */
-static inline void cell_write(uint64_t *cell, uint64_t ptr, const struct live_block *block)
+static inline void cell_write(const struct cell *cell, uint64_t ptr, const struct live_block *block)
 {
-	store_relaxed(value_of(cell), HA_VALUE(block->size, block->tick));
-	store_release(cell, HA_KEY(ptr, block->site));
+	store_relaxed(cell_value(cell), HA_VALUE(block->size, block->tick));
+	store_release(cell_key(cell), HA_KEY(ptr, block->site));
 }
 
-static inline void cell_replace(uint64_t *cell, uint64_t ptr, const struct live_block *block,
-				struct live_block *old)
+static inline void cell_replace(const struct cell *cell, uint64_t ptr,
+				const struct live_block *block, struct live_block *old)
 {
-	block_read(load_relaxed(cell), load_relaxed(value_of(cell)), old);
+	cell_read(cell, old);
 	/* So that the injector doesn't take the new value for the old site's. */
-	store_release(cell, KEY_WRITING);
+	store_release(cell_key(cell), KEY_WRITING);
 	cell_write(cell, ptr, block);
 }
 
-/* The cell of @ptr, or NULL. */
-static inline uint64_t *cell_find(const struct ha_shm *shm, uint64_t ptr, uint32_t *segment_ret)
+/* Give the cell back. The tag last: who sees it at 0 may claim the cell at once. */
+static inline void cell_clear(const struct cell *cell)
 {
-	uint64_t hash = hash_of(ptr), key = HA_KEY(ptr, 0);
+	uint8_t *tags = (uint8_t *)&cell->bucket->tags;
 
-	for (uint32_t i = segment_count(shm); i-- > 0;) {
-		struct pair pair = pair_of(shm, i, hash);
-		uint32_t match = pair_match(&pair, key);
-
-		if (match) {
-			*segment_ret = i;
-			return pair_key(&pair, (uint32_t)__builtin_ctz(match));
-		}
-	}
-	return NULL;
+	store_relaxed(cell_key(cell), 0);
+	store_release(&tags[cell->index], 0);
 }
 
-static inline uint32_t bits_in_byte(uint32_t byte)
+/* The cell of @ptr in this bucket, whose tags are @tags. */
+static inline struct cell bucket_find(struct ha_bucket *bucket, uint64_t tags, uint64_t tag,
+				      uint64_t ptr)
 {
-	byte -= byte >> 1 & 0x55;
-	byte = (byte & 0x33) + (byte >> 2 & 0x33);
-	return (byte + (byte >> 4)) & 0x0f;
-}
+	uint64_t marks = tags_zero(tags ^ tag * TAG_ONES);
 
-/* Claim an empty cell, in the emptier bucket. NULL if both are full. */
-static inline uint64_t *pair_claim(const struct pair *pair)
-{
-	for (uint32_t try = 0; try < CLAIM_TRIES; try++) {
-		uint32_t first = cells_empty(pair->bucket[0]);
-		uint32_t second = cells_empty(pair->bucket[1]);
-		bool choice = bits_in_byte(second) > bits_in_byte(first);
-		uint32_t empty = choice ? second : first;
-		uint64_t *cell;
+	for (; marks; marks &= marks - 1) {
+		struct cell cell = {bucket, tags_first(marks)};
 
-		if (!empty)
-			return NULL;
-		cell = &pair->bucket[choice]->key[__builtin_ctz(empty)];
-		if (LIKELY(word_replace(cell, 0, KEY_WRITING)))
+		/* Not so if held: the busy mark is part of what is compared. */
+		if (LIKELY(load_relaxed(cell_key(&cell)) >> HA_KEY_SITE_BITS == ptr >> 3))
 			return cell;
 	}
-	return NULL;
+	return (struct cell){NULL, 0};
+}
+
+static inline struct cell cell_find(const struct ha_shm *shm, const struct place *place,
+				    uint64_t ptr, uint32_t *segment_ret)
+{
+	struct cell cell = {NULL, 0};
+
+	for (uint32_t i = segment_count(shm); i-- > 0;) {
+		struct pair pair = pair_of(shm, i, place);
+		uint64_t first = load_relaxed(&pair.first->tags);
+		uint64_t second = load_relaxed(&pair.second->tags);
+
+		*segment_ret = i;
+		cell = bucket_find(pair.first, first, place->tag, ptr);
+		if (cell.bucket)
+			break;
+		cell = bucket_find(pair.second, second, place->tag, ptr);
+		if (cell.bucket)
+			break;
+	}
+	return cell;
+}
+
+/* Claim an empty cell in the emptier bucket. */
+static inline struct cell cell_claim(const struct pair *pair, uint64_t tag)
+{
+	for (uint32_t try = 0; try < CLAIM_TRIES; try++) {
+		uint64_t first = load_relaxed(&pair->first->tags);
+		uint64_t second = load_relaxed(&pair->second->tags);
+		uint64_t first_empty = tags_zero(first), second_empty = tags_zero(second);
+		bool choice = tags_count(second_empty) > tags_count(first_empty);
+		struct ha_bucket *bucket = choice ? pair->second : pair->first;
+		uint64_t tags = choice ? second : first;
+		uint64_t empty = choice ? second_empty : first_empty;
+		uint32_t index;
+
+		if (!empty)
+			break;
+		index = tags_first(empty);
+		if (LIKELY(word_replace(&bucket->tags, tags, tags | tag << index * TAG_BITS)))
+			return (struct cell){bucket, index};
+	}
+	return (struct cell){NULL, 0};
 }
 
 void live_prefetch(const struct ha_shm *shm, uint64_t ptr)
 {
+	struct place place = place_of(ptr);
 	uint32_t count = segment_count(shm);
 	struct pair pair;
 
 	if (!count)
 		return;
-	pair = pair_of(shm, count - 1, hash_of(ptr));
-	__builtin_prefetch(&pair.bucket[0]->key, 1);
-	__builtin_prefetch(&pair.bucket[1]->key, 1);
+	pair = pair_of(shm, count - 1, &place);
+	__builtin_prefetch(pair.first, 1);
+	__builtin_prefetch(pair.second, 1);
 }
 
 enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live_block *block,
 			     struct live_block *old)
 {
-	uint64_t hash = hash_of(ptr);
+	struct place place = place_of(ptr);
 	uint32_t segment;
-	uint64_t *cell = cell_find(shm, ptr, &segment);
+	struct cell cell = cell_find(shm, &place, ptr, &segment);
 
-	if (UNLIKELY(cell)) {
-		cell_replace(cell, ptr, block, old);
+	if (UNLIKELY(cell.bucket)) {
+		cell_replace(&cell, ptr, block, old);
 		return LIVE_REPLACED;
 	}
 	for (uint32_t i = segment_count(shm); i-- > 0;) {
-		struct pair pair = pair_of(shm, i, hash);
+		struct pair pair = pair_of(shm, i, &place);
 
-		cell = pair_claim(&pair);
-		if (LIKELY(cell)) {
-			cell_write(cell, ptr, block);
+		cell = cell_claim(&pair, place.tag);
+		if (LIKELY(cell.bucket)) {
+			cell_write(&cell, ptr, block);
 			return LIVE_INSERTED;
 		}
 	}
@@ -164,13 +224,14 @@ enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live
 
 bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 {
+	struct place place = place_of(ptr);
 	uint32_t segment;
-	uint64_t *cell = cell_find(shm, ptr, &segment);
+	struct cell cell = cell_find(shm, &place, ptr, &segment);
 
-	if (!cell)
+	if (!cell.bucket)
 		return false;
-	block_read(load_relaxed(cell), load_relaxed(value_of(cell)), ret);
-	store_release(cell, 0);
+	cell_read(&cell, ret);
+	cell_clear(&cell);
 	return true;
 }
 
@@ -178,69 +239,67 @@ bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 
 uint64_t live_hold(struct ha_shm *shm, uint64_t ptr)
 {
+	struct place place = place_of(ptr);
 	uint32_t segment;
-	uint64_t *cell = cell_find(shm, ptr, &segment);
-	const char *buckets;
-	uint64_t at;
+	struct cell cell = cell_find(shm, &place, ptr, &segment);
+	const struct ha_bucket *buckets;
 
-	if (!cell)
+	if (!cell.bucket)
 		return LIVE_NO_CELL;
-	store_release(cell, load_relaxed(cell) | HA_KEY_BUSY);
+	store_release(cell_key(&cell), load_relaxed(cell_key(&cell)) | HA_KEY_BUSY);
 	buckets = shm_at(shm, shm->segment[segment].offset);
-	at = (uint64_t)((const char *)cell - buckets);
 	return (uint64_t)segment << LIVE_CELL_BITS |
-	       (at / sizeof(struct ha_bucket) * HA_CELLS +
-		at % sizeof(struct ha_bucket) / sizeof(*cell));
+	       ((uint64_t)(cell.bucket - buckets) * HA_CELLS + cell.index);
 }
 
-/* The held cell of this number, or NULL. */
-static uint64_t *cell_held(const struct ha_shm *shm, uint64_t number)
+/* The held cell of this number. */
+static struct cell cell_held(const struct ha_shm *shm, uint64_t number)
 {
 	uint64_t segment = number >> LIVE_CELL_BITS;
 	uint64_t at = number & ((1ull << LIVE_CELL_BITS) - 1);
+	struct cell none = {NULL, 0}, cell;
 	struct ha_bucket *buckets;
-	uint64_t *cell;
 
 	if (segment >= segment_count(shm) || at / HA_CELLS >= shm->segment[segment].buckets)
-		return NULL;
+		return none;
 	buckets = shm_at(shm, shm->segment[segment].offset);
-	cell = &buckets[at / HA_CELLS].key[at % HA_CELLS];
-	return load_relaxed(cell) > KEY_WRITING ? cell : NULL;
+	cell = (struct cell){&buckets[at / HA_CELLS], at % HA_CELLS};
+	return load_relaxed(cell_key(&cell)) > KEY_WRITING ? cell : none;
 }
 
 uint64_t live_held_size(const struct ha_shm *shm, uint64_t number)
 {
-	const uint64_t *cell = cell_held(shm, number);
+	struct cell cell = cell_held(shm, number);
 
-	return cell ? HA_VALUE_SIZE(load_relaxed(cell + HA_CELLS)) : 0;
+	return cell.bucket ? HA_VALUE_SIZE(load_relaxed(cell_value(&cell))) : 0;
 }
 
 void live_release(struct ha_shm *shm, uint64_t number)
 {
-	uint64_t *cell = cell_held(shm, number);
+	struct cell cell = cell_held(shm, number);
 
-	if (cell)
-		store_release(cell, load_relaxed(cell) & ~HA_KEY_BUSY);
+	if (cell.bucket)
+		store_release(cell_key(&cell), load_relaxed(cell_key(&cell)) & ~HA_KEY_BUSY);
 }
 
 bool live_retire(struct ha_shm *shm, uint64_t number, struct live_block *ret)
 {
-	uint64_t *cell = cell_held(shm, number);
+	struct cell cell = cell_held(shm, number);
 
-	if (!cell)
+	if (!cell.bucket)
 		return false;
-	block_read(load_relaxed(cell), load_relaxed(value_of(cell)), ret);
-	store_release(cell, 0);
+	cell_read(&cell, ret);
+	cell_clear(&cell);
 	return true;
 }
 
 bool live_update(struct ha_shm *shm, uint64_t number, uint64_t ptr, const struct live_block *block,
 		 struct live_block *old)
 {
-	uint64_t *cell = cell_held(shm, number);
+	struct cell cell = cell_held(shm, number);
 
-	if (!cell || HA_KEY_PTR(load_relaxed(cell)) != ptr)
+	if (!cell.bucket || HA_KEY_PTR(load_relaxed(cell_key(&cell))) != ptr)
 		return false;
-	cell_replace(cell, ptr, block, old);
+	cell_replace(&cell, ptr, block, old);
 	return true;
 }

@@ -7,13 +7,13 @@
  * a block is freed, and there are no chains and no tombstones: what an
  * operation costs depends on the number of segments, not on the past.
  *
- * A cell's life:
+ * A cell's life, as its tag and key:
  *
- *	0 --insert--> HA_KEY_BUSY --> key --take----------> 0
- *		     (being written)  |  ^
- *				 hold |  | release
- *				      v  |
- *				 key | HA_KEY_BUSY --retire--> 0
+ *	0,0 --insert--> tag,0 --> tag,key --take--> 0,key --> 0,0
+ *				   |  ^
+ *			      hold |  | release
+ *				   v  |
+ *			     tag,(key | HA_KEY_BUSY) --retire--> 0,0
  *
  * Only the first step is contended, and only it is a compare-and-swap: a block
  * has one owner, who alone may free or reallocate it. A held cell is not found
