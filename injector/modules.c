@@ -103,6 +103,30 @@ static struct module *find_same(const struct modules *modules, const struct link
 	return NULL;
 }
 
+/* The object of @entry if it was parsed before the loader's list was known; else *ret stays. */
+static struct error *adopt(struct modules *modules, const struct link_entry *entry,
+			   struct module **ret)
+{
+	for (size_t i = 0; i < modules->count; i++) {
+		struct module *module = modules->module[i];
+		char *name;
+
+		if (module->link_map || module->bias != entry->bias ||
+		    module->dynamic != entry->dynamic)
+			continue;
+		name = strdup(entry->name);
+		if (!name)
+			return error_memory();
+		free(module->name);
+		module->name = name;
+		module->link_map = entry->map;
+		module->name_space = entry->name_space;
+		*ret = module;
+		return NULL;
+	}
+	return NULL;
+}
+
 /* What only the place in the process tells. */
 static void place_flags(struct module *module, const struct modules *modules, uint64_t base)
 {
@@ -126,11 +150,13 @@ static struct error *add_entries(const struct context *context, const struct lin
 			.link_map = entry->map,
 			.name_space = entry->name_space,
 		};
-		struct module *module;
+		struct module *module = NULL;
 
 		if (find_same(modules, entry))
 			continue;
-		err = add_module(context, &hint, modules, &module);
+		err = adopt(modules, entry, &module);
+		if (!err && !module)
+			err = add_module(context, &hint, modules, &module);
 		if (error_is(err, ERROR_NOT_FOUND)) {
 			/* Unloaded since the list was read. */
 			error_free(err);
@@ -230,12 +256,12 @@ static uint64_t remote_debug_pointer(const struct memory_reader *memory,
 
 /*
  * DT_DEBUG of the executable; where the linker left that out, or ld.so was run
- * as a command, the loader's own symbol.
+ * as a command, the loader's own symbol. What is parsed on the way is kept: the
+ * list adopts it.
  */
 static struct error *find_r_debug(const struct context *context, const struct module_auxv *auxv,
 				  struct modules *modules)
 {
-	struct modules scratch = {.vdso = modules->vdso};
 	struct module_hint hint = {
 		.name = "",
 		.phdr = auxv->phdr,
@@ -246,41 +272,19 @@ static struct error *find_r_debug(const struct context *context, const struct mo
 
 	err = module_bias(context->memory, context->maps, auxv->phdr, auxv->phnum, &hint.bias);
 	if (!err)
-		err = add_module(context, &hint, &scratch, &first);
-	if (!err) {
-		modules->r_debug = remote_debug_pointer(context->memory, first);
-		if (!modules->r_debug)
-			modules->r_debug = module_symbol_or_0(first, "_r_debug");
-	}
-	if (!err && !modules->r_debug && auxv->base) {
-		err = add_unlisted(context, auxv->base, "", &scratch);
-		for (size_t i = 0; !err && i < scratch.count; i++)
-			modules->r_debug = modules->r_debug ? modules->r_debug
-							    : module_symbol_or_0(scratch.module[i],
-										 "_r_debug");
-	}
-	modules_deinit(&scratch);
-	return err;
-}
-
-static struct error *add_static(const struct context *context, const struct module_auxv *auxv,
-				struct modules *modules)
-{
-	struct module_hint hint = {
-		.name = "",
-		.phdr = auxv->phdr,
-		.phdr_count = auxv->phnum,
-	};
-	struct module *module;
-	struct error *err;
-
-	err = module_bias(context->memory, context->maps, auxv->phdr, auxv->phnum, &hint.bias);
-	if (!err)
-		err = add_module(context, &hint, modules, &module);
+		err = add_module(context, &hint, modules, &first);
 	if (err)
 		return err;
-	module->is_executable = true;
-	return NULL;
+	first->is_executable = true;
+	modules->r_debug = remote_debug_pointer(context->memory, first);
+	if (!modules->r_debug)
+		modules->r_debug = module_symbol_or_0(first, "_r_debug");
+	if (modules->r_debug || !auxv->base)
+		return NULL;
+	err = add_unlisted(context, auxv->base, "", modules);
+	for (size_t i = 0; !err && !modules->r_debug && i < modules->count; i++)
+		modules->r_debug = module_symbol_or_0(modules->module[i], "_r_debug");
+	return err;
 }
 
 static void note_libc(struct modules *modules)
@@ -310,11 +314,9 @@ static struct error *read_all(const struct context *context, const struct module
 		if (!err)
 			err = add_entries(context, &list, auxv->base, modules, &added);
 		modules->name_spaces = list.name_spaces;
-	} else {
-		err = add_static(context, auxv, modules);
+		if (err)
+			return err;
 	}
-	if (err)
-		return err;
 	sort_modules(modules);
 	err = add_unlisted(context, auxv->vdso, "linux-vdso.so.1", modules);
 	if (!err)

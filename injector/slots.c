@@ -232,7 +232,7 @@ static struct error *restore_one(const struct memory_reader *memory,
 	err = writer->write(writer->ctx, slot->address, &slot->restore, sizeof(slot->restore));
 	if (!err)
 		err = memory_read_u64(memory, slot->address, &current);
-	if (!err && current == slot->hook)
+	if (!err && current == slot->hook && slot->hook != slot->restore)
 		err = error_create(ERROR_FAULT, "the slot at 0x%llx keeps its old value",
 				   (unsigned long long)slot->address);
 	if (err) {

@@ -221,6 +221,28 @@ START_TEST(reads_a_musl_program)
 }
 END_TEST
 
+START_TEST(reads_a_program_that_the_loader_was_given)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/slots_now");
+	const char *argv[] = {"/lib64/ld-linux-x86-64.so.2", path, NULL};
+	struct folder folder;
+	struct subject self;
+	struct child child;
+
+	folder_create(&folder);
+	child_start(&child, &folder, NULL, argv);
+	ck_assert_str_eq(child_line(&child), "ready");
+	subject_open(&self, child.pid);
+	ck_assert_ptr_eq(modules_executable(&self.modules), subject_module(&self, "/slots_now"));
+	ck_assert_ptr_eq(modules_loader(&self.modules),
+			 subject_module(&self, "/ld-linux-x86-64.so.2"));
+	ck_assert(!modules_loader(&self.modules)->is_executable);
+	subject_end(&self);
+	child_end(&child);
+	folder_remove(&folder);
+}
+END_TEST
+
 START_TEST(tells_static_programs)
 {
 	subject_start(&subject, "storm_static");
@@ -458,6 +480,7 @@ Suite *modules_suite(void)
 	tcase_add_checked_fixture(own, NULL, teardown);
 	tcase_set_timeout(own, 60);
 	tcase_add_test(own, reads_a_musl_program);
+	tcase_add_test(own, reads_a_program_that_the_loader_was_given);
 	tcase_add_test(own, tells_static_programs);
 	suite_add_tcase(suite, own);
 	tcase_add_checked_fixture(broken, setup_lazy, teardown);

@@ -6,6 +6,7 @@
 #include "injector/functions.h"
 #include "injector/slots.h"
 #include "resolver/cleanup.h"
+#include "tests/server.h"
 #include "tests/subject.h"
 
 #include <string.h>
@@ -626,10 +627,69 @@ START_TEST(finds_nothing_in_a_static_program)
 }
 END_TEST
 
+/* ---- real programs, at work */
+
+static const struct {
+	void (*start)(struct server *ret, const struct folder *folder);
+	const char *allocator; /* the object whose malloc the program calls */
+} servers[] = {
+	{server_start_redis, "libjemalloc.so.2"}, {server_start_nginx, "libc.so.6"},
+	{server_start_python, "libc.so.6"},	  {server_start_mariadb, "libc.so.6"},
+	{server_start_node, "libc.so.6"},
+};
+
+/* The definition that a slot leads to is one that some object has under this name. */
+static void expect_defined(const struct slot *slot)
+{
+	const char *name = functions_get(slot->function)->name;
+	const struct module *module = modules_find_code(&subject.modules, slot->call);
+
+	ck_assert_ptr_nonnull(module);
+	ck_assert_msg(module_symbol_or_0(module, name) == slot->call, "%s at 0x%llx", name,
+		      (unsigned long long)slot->call);
+}
+
+START_TEST(plans_every_slot_of_a_real_program)
+{
+	const struct module *program, *allocator;
+	struct slots_result result;
+	struct server server;
+	struct folder folder;
+	const struct slot *slot;
+
+	folder_create(&folder);
+	servers[_i].start(&server, &folder);
+	subject_open(&subject, server.target);
+	subject_plan(&subject);
+	program = modules_executable(&subject.modules);
+	allocator = subject_module(&subject, servers[_i].allocator);
+	slot = subject_slot(&subject, program, "malloc");
+	ck_assert_ptr_nonnull(slot);
+	ck_assert_ptr_eq(modules_find(&subject.modules, slot->call), allocator);
+	ck_assert_ptr_nonnull(subject_slot(&subject, program, "free"));
+	for (size_t i = 0; i < subject.slots.count; i++)
+		expect_defined(&subject.slots.slot[i]);
+	for (int reason = SLOT_SKIP_UNDECIDED; reason < SLOT_SKIP_REASONS; reason++)
+		ck_assert_uint_eq(subject.slots.skipped[reason], 0);
+
+	/* A hook that is the function itself binds the unbound ones, and back. */
+	slots_place(&subject.slots, HA_PAGE);
+	for (size_t i = 0; i < subject.slots.count; i++)
+		subject.slots.slot[i].hook = subject.slots.slot[i].call;
+	assert_ok(slots_write(&subject.memory, &subject.writer, &subject.slots, &result));
+	ck_assert_uint_eq(result.written + result.already, subject.slots.count);
+	subject_update(&subject);
+	restore_slots();
+	server_expect_alive(&server);
+	server_end(&server);
+	folder_remove(&folder);
+}
+END_TEST
+
 Suite *slots_suite(void)
 {
 	Suite *suite = suite_create("slots");
-	TCase *tcase = tcase_create("process");
+	TCase *tcase = tcase_create("process"), *real = tcase_create("servers");
 	int count = (int)(sizeof(kinds) / sizeof(kinds[0]));
 
 	tcase_add_checked_fixture(tcase, NULL, teardown);
@@ -656,5 +716,10 @@ Suite *slots_suite(void)
 	tcase_add_test(tcase, says_that_calls_inside_an_allocator_go_direct);
 	tcase_add_test(tcase, finds_nothing_in_a_static_program);
 	suite_add_tcase(suite, tcase);
+	tcase_add_checked_fixture(real, NULL, teardown);
+	tcase_set_timeout(real, 240);
+	tcase_add_loop_test(real, plans_every_slot_of_a_real_program, 0,
+			    (int)(sizeof(servers) / sizeof(servers[0])));
+	suite_add_tcase(suite, real);
 	return suite;
 }
