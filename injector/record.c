@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -20,7 +21,9 @@
 #define NS_PER_S  1000000000ull
 
 /* The payload's clock ticks at this rate (HA_TICK_MS). */
-#define TICK_MS 10
+#define TICK_MS	   10
+
+#define QUIET_NICE 10
 
 struct record {
 	struct session *session;
@@ -225,7 +228,9 @@ static struct error *run(struct record *record, const struct options *options)
 	loop(record, options->duration_ms);
 	if (!record->ended) {
 		err = session_stop(session);
-		if (err)
+		if (error_is(err, ERROR_GONE))
+			target_ended(record, err);
+		else if (err)
 			trouble(record, err);
 	}
 	err = session_finish(session, record->end, record->end_status);
@@ -240,6 +245,12 @@ struct error *record_run(const struct options *options, const struct record_outp
 	struct record record = {.output = output, .quiet = options->quiet, .signals = -1};
 	struct error *err;
 
+	/*
+	 * Looking at modules and reading debug files takes CPU time that belongs to
+	 * the target. Only root gets a worker out of this again.
+	 */
+	if (geteuid() == 0)
+		setpriority(PRIO_PROCESS, 0, QUIET_NICE);
 	err = signals_open(&record.signals);
 	if (!err)
 		err = session_create(options, &record.session);

@@ -496,11 +496,10 @@ static struct error *coverage_describe(struct session *session)
 {
 	struct profile_coverage *coverage = &session->profile->coverage;
 	struct error *err;
-	size_t saved = 0, i;
+	size_t saved = 0;
 	bool truncated;
 
-	for (i = 0; i < session->slots.count; i++)
-		coverage->slots += session->slots.slot[i].state == SLOT_WRITTEN;
+	coverage->slots = session_slots_hooked(session);
 	err = slots_saved_pointers(&session->memory, &session->maps, &session->slots,
 				   SAVED_POINTERS_LIMIT, &saved, &truncated);
 	coverage->saved_pointers = saved;

@@ -60,10 +60,12 @@ struct session {
 	struct profile *profile;
 	struct fill fill;
 
-	uint64_t start_ns; /* CLOCK_MONOTONIC, when recording began */
-	uint64_t verified; /* checks of the slots done after the attach */
-	uint64_t modules_checked_ns;
-	bool attached; /* hooks may be in the target */
+	uint64_t start_ns;	 /* CLOCK_MONOTONIC, when recording began */
+	uint64_t verified;	 /* checks of the slots done after the attach */
+	uint64_t modules_due_ns; /* when the loader's counter is looked at again */
+	uint64_t patch_due_ns;	 /* when new modules may be hooked again */
+	uint64_t patch_delay_ms; /* grows while that fails */
+	bool attached;		 /* hooks may be in the target */
 	uint64_t rebound_slots;
 	uint64_t locked_bytes; /* VmLck before the attach */
 };
@@ -98,6 +100,8 @@ MUST_CHECK struct error *session_finish(struct session *session, enum profile_en
 /* Nanoseconds since recording began. */
 uint64_t session_elapsed_ns(const struct session *session);
 
+/* For session_*.c: slots that hold our hooks, as of the last job_observe(). */
+size_t session_slots_hooked(const struct session *session);
 /* For session_*.c: add what a job measured to the profile. */
 void session_note_pauses(struct session *session, enum profile_pause_kind kind);
 /* For session_*.c: a job for a worker; to be ended by inject_deinit(&job->inject). */

@@ -14,7 +14,10 @@
 /* How often the loader's counter is read. */
 #define MODULES_INTERVAL_MS 100
 
-#define WORKER_TIMEOUT_MS   30000
+/* Longest pause between tries at hooking what new modules have brought. */
+#define PATCH_DELAY_MAX_MS 10000
+
+#define WORKER_TIMEOUT_MS  30000
 
 /* The slots are looked at again so long after the attach: lazy binding may be in flight. */
 static const uint64_t verify_at_ms[] = {1, 100, 1000};
@@ -34,6 +37,15 @@ static struct error *patch_work(void *context)
 	return job_patch(context);
 }
 
+size_t session_slots_hooked(const struct session *session)
+{
+	size_t hooked = 0, i;
+
+	for (i = 0; i < session->slots.count; i++)
+		hooked += session->slots.slot[i].state == SLOT_WRITTEN;
+	return hooked;
+}
+
 static bool slots_planned(const struct slots *slots)
 {
 	size_t i;
@@ -45,13 +57,12 @@ static bool slots_planned(const struct slots *slots)
 	return false;
 }
 
-/* Hook what new modules bring; entry itself is one that brings nothing. */
-static struct error *modules_patch(struct session *session)
+/* Plan again with the new modules; what is hooked stays so. */
+static struct error *modules_plan(struct session *session)
 {
 	struct slots old = session->slots;
 	struct slots fresh = {0};
 	struct error *err;
-	struct job job;
 
 	err = slots_plan(&session->memory, &session->maps, &session->modules, &fresh);
 	if (err) {
@@ -62,14 +73,22 @@ static struct error *modules_patch(struct session *session)
 	slots_place(&fresh, session->journal->entry.address);
 	session->slots = fresh;
 	slots_deinit(&old);
-	if (!slots_planned(&session->slots))
-		return NULL;
+	return NULL;
+}
+
+/* Hook what new modules have brought. */
+static struct error *modules_patch(struct session *session)
+{
+	struct error *err;
+	struct job job;
+
 	err = session_job(session, &job);
 	if (!err)
 		err = worker_run(patch_work, &job, WORKER_TIMEOUT_MS);
 	inject_deinit(&job.inject);
 	session_note_pauses(session, PROFILE_PAUSE_UPDATE);
 	job_observe(&session->memory, &session->slots);
+	session->profile->coverage.slots = session_slots_hooked(session);
 	return err;
 }
 
@@ -101,24 +120,53 @@ static struct error *modules_refresh(struct session *session)
 		err = code_publish(&session->code, session->shm, &session->modules,
 				   session->generation);
 	if (!err && added)
-		err = modules_patch(session);
+		err = modules_plan(session);
 	if (session->selfcheck)
 		selfcheck_flush(session->selfcheck);
 	session->profile->coverage.modules = session->modules.count;
 	return err;
 }
 
-static struct error *modules_check(struct session *session, uint64_t elapsed_ns)
+static bool modules_changed(const struct session *session)
 {
 	uint64_t adds;
 
-	if (elapsed_ns < session->modules_checked_ns + MODULES_INTERVAL_MS * NS_PER_MS)
+	return session->loader_info.load_adds &&
+	       memory_try_u64(&session->memory, session->loader_info.load_adds, &adds) &&
+	       adds != session->modules.load_adds;
+}
+
+/* A target that loads libraries without pause is not stopped without pause. */
+static void patch_put_off(struct session *session, uint64_t elapsed_ns)
+{
+	session->patch_delay_ms =
+		session->patch_delay_ms ? 2 * session->patch_delay_ms : MODULES_INTERVAL_MS;
+	if (session->patch_delay_ms > PATCH_DELAY_MAX_MS)
+		session->patch_delay_ms = PATCH_DELAY_MAX_MS;
+	session->patch_due_ns = elapsed_ns + session->patch_delay_ms * NS_PER_MS;
+}
+
+static struct error *modules_check(struct session *session, uint64_t elapsed_ns)
+{
+	struct error *err = NULL;
+
+	if (elapsed_ns < session->modules_due_ns)
 		return NULL;
-	session->modules_checked_ns = elapsed_ns;
-	if (!session->loader_info.load_adds ||
-	    !memory_try_u64(&session->memory, session->loader_info.load_adds, &adds))
-		return NULL;
-	return adds == session->modules.load_adds ? NULL : modules_refresh(session);
+	session->modules_due_ns = elapsed_ns + MODULES_INTERVAL_MS * NS_PER_MS;
+	if (modules_changed(session))
+		err = modules_refresh(session);
+	if (err || !slots_planned(&session->slots) || elapsed_ns < session->patch_due_ns)
+		return err;
+	err = modules_patch(session);
+	patch_put_off(session, elapsed_ns);
+	if (!err)
+		session->patch_delay_ms = 0;
+	/* Tried again: no need to tell. */
+	if (error_is(err, ERROR_BUSY)) {
+		error_free(err);
+		err = NULL;
+	}
+	return err;
 }
 
 struct error *session_tick(struct session *session)

@@ -93,15 +93,6 @@ static struct error *job_in_worker(struct session *session, worker_function *wor
 	return err;
 }
 
-static size_t slots_left(const struct session *session)
-{
-	size_t left = 0, i;
-
-	for (i = 0; i < session->slots.count; i++)
-		left += session->slots.slot[i].state == SLOT_WRITTEN;
-	return left;
-}
-
 /*
  * The loader's lock could not be had: slots of modules that are never unloaded
  * are put back without it. Those of others keep leading to entry, which
@@ -129,7 +120,7 @@ static struct error *slots_put_back(struct session *session)
 	struct error *err = NULL;
 
 	job_observe(&session->memory, &session->slots);
-	if (!slots_left(session))
+	if (!session_slots_hooked(session))
 		return NULL;
 	err = maps_read(target_pid(session->target), &session->maps);
 	if (!err)
@@ -138,11 +129,11 @@ static struct error *slots_put_back(struct session *session)
 	if (!err)
 		err = job_in_worker(session, restore_work, PROFILE_PAUSE_STOP);
 	job_observe(&session->memory, &session->slots);
-	if (error_is(err, ERROR_BUSY) && slots_left(session)) {
+	if (error_is(err, ERROR_BUSY) && session_slots_hooked(session)) {
 		permanent_restore(session);
 		job_observe(&session->memory, &session->slots);
 	}
-	session->profile->coverage.not_restored_slots = slots_left(session);
+	session->profile->coverage.not_restored_slots = session_slots_hooked(session);
 	return err;
 }
 
