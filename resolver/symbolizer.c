@@ -89,15 +89,20 @@ static struct error *intern(struct symbolizer *symbolizer, const char *text, con
 	return text ? strpool_add(symbolizer->strings, text, strlen(text), ret) : NULL;
 }
 
-static struct error *name_mangled(struct symbolizer *symbolizer, const char *linkage_name,
-				  struct symbolizer_frame *ret)
+/* memcpy@@GLIBC_2.14 is memcpy. */
+static struct error *name_symbol(struct symbolizer *symbolizer, const char *symbol,
+				 struct symbolizer_frame *ret)
 {
-	CLEANUP(freep) char *readable = demangle(linkage_name);
-	struct error *err = intern(symbolizer, linkage_name, &ret->linkage_name);
+	CLEANUP(freep) char *readable = NULL;
+	size_t size = strcspn(symbol, "@");
+	struct error *err;
 
-	if (!err)
-		err = intern(symbolizer, readable ? readable : linkage_name, &ret->function);
-	return err;
+	err = strpool_add(symbolizer->strings, symbol, size ? size : strlen(symbol),
+			  &ret->linkage_name);
+	if (err)
+		return err;
+	readable = demangle(ret->linkage_name);
+	return intern(symbolizer, readable ? readable : ret->linkage_name, &ret->function);
 }
 
 static struct error *name_scoped(struct symbolizer *symbolizer, const struct lines_frame *frame,
@@ -118,26 +123,32 @@ static bool is_mangled(const char *name)
 }
 
 /*
- * The debug info's name comes first, so that one function has one name whether
- * it is inlined, split (.cold, .part) or cloned; the symbol's comes first only
- * where it tells more: parameters and scopes that the debug info left out.
+ * The symbol of a function is the name that everybody calls (abort), where the
+ * debug info may have a bare or an internal one (__GI_abort). With a dot it
+ * names a part or a clone (abort.cold), which is not the name that the same
+ * function has elsewhere. What is behind an @ is a version.
  */
+static bool is_better(const struct symbol *symbol, const struct lines_frame *frame)
+{
+	return !frame->name || is_mangled(symbol->name) ||
+	       symbol->name[strcspn(symbol->name, ".@")] != '.';
+}
+
+/* @symbol is NULL for inlined frames. */
 static struct error *fill_names(struct symbolizer *symbolizer, const struct lines_frame *frame,
 				const struct symbol *symbol, struct symbolizer_frame *ret)
 {
-	if (frame->linkage_name)
-		return name_mangled(symbolizer, frame->linkage_name, ret);
-	if (symbol && (!frame->name || is_mangled(symbol->name)))
-		return name_mangled(symbolizer, symbol->name, ret);
+	struct error *err = NULL;
+
+	if (frame->linkage_name && is_mangled(frame->linkage_name))
+		return name_symbol(symbolizer, frame->linkage_name, ret);
+	if (symbol && is_better(symbol, frame))
+		return name_symbol(symbolizer, symbol->name, ret);
 	if (!frame->name)
 		return NULL;
-	if (symbol) {
-		struct error *err = intern(symbolizer, symbol->name, &ret->linkage_name);
-
-		if (err)
-			return err;
-	}
-	return name_scoped(symbolizer, frame, ret);
+	if (symbol)
+		err = intern(symbolizer, symbol->name, &ret->linkage_name);
+	return err ? err : name_scoped(symbolizer, frame, ret);
 }
 
 static struct error *fill_file(struct symbolizer *symbolizer, const struct lines_frame *frame,

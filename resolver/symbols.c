@@ -51,11 +51,13 @@ static uint16_t leading_underscores(const char *name)
 /* The order of preference that the header promises, as one number. */
 static uint16_t demerit(const struct elffile_symbol *symbol)
 {
-	uint16_t bind = symbol->bind == STB_LOCAL ? 2 : symbol->bind == STB_WEAK ? 1 : 0;
 	uint16_t untyped = symbol->type == STT_NOTYPE;
+	uint16_t unsized = symbol->size == 0;
+	uint16_t local = symbol->bind == STB_LOCAL;
+	uint16_t weak = symbol->bind == STB_WEAK;
 
-	return (uint16_t)(untyped << 9 | (symbol->size == 0) << 8 | bind << 4 |
-			  leading_underscores(symbol->name));
+	return (uint16_t)(untyped << 7 | unsized << 6 | local << 5 |
+			  leading_underscores(symbol->name) << 1 | weak);
 }
 
 /*

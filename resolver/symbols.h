@@ -11,7 +11,8 @@
  * is first; inside a function that has a size it is a label and is passed over,
  * and in a dynamic table it is left out, for its end is not known there. Of
  * several symbols at one address, the first of: a typed one, one with a size,
- * global before weak before local, fewer leading underscores, the first added.
+ * global or weak before local, fewer leading underscores, global before weak,
+ * the first added: strdup (weak) before __strdup (global).
  * An address in no symbol has no name: the nearest one would be wrong.
  *
  * One thread until symbols_seal(), any number afterwards.

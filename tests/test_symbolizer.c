@@ -344,6 +344,24 @@ START_TEST(demangles_cxx)
 }
 END_TEST
 
+START_TEST(prefers_the_name_that_everybody_calls)
+{
+	const struct symbolizer_frame *frame;
+
+	workdir_write_text(&dir, "b.c",
+			   "#include <stdlib.h>\n"
+			   "void *volatile sink;\n"
+			   "void __internal(int n) { sink = malloc(n); sink = malloc(n); }\n"
+			   "void called(int n) __attribute__((alias(\"__internal\")));\n"
+			   "__asm__(\".symver called, called@VERSION_1.0\");\n");
+	workdir_write_text(&dir, "b.map", "VERSION_1.0 { global: called; local: *; };\n");
+	workdir_run(&dir, "gcc -O2 -g -fPIC -shared -Wl,--version-script=b.map -o b b.c");
+	resolve(add_path("/b"), call_in("b", "[^>]*(internal|called)[^>]*"), &frame);
+	ck_assert_str_eq(frame[0].function, "called");
+	ck_assert_str_eq(frame[0].linkage_name, "called");
+}
+END_TEST
+
 START_TEST(rejects_a_module_that_was_never_added)
 {
 	const struct symbolizer_frame *frame;
@@ -370,14 +388,17 @@ struct comparison {
 	size_t addresses, differences;
 };
 
-static uint64_t value_of(struct elffile *file, const char *name)
+/* Whether a symbol of that name, whatever its version, is at @value; any value if 0. */
+static uint64_t find_value(struct elffile *file, const char *name, uint64_t value)
 {
-	size_t count = elffile_symbol_count(file, ELFFILE_SYMTAB);
+	size_t count = elffile_symbol_count(file, ELFFILE_SYMTAB), size = strlen(name);
 	struct elffile_symbol symbol;
 
 	for (size_t i = 0; i < count; i++) {
 		if (elffile_symbol(file, ELFFILE_SYMTAB, i, &symbol) &&
-		    strcmp(symbol.name, name) == 0)
+		    strncmp(symbol.name, name, size) == 0 &&
+		    (symbol.name[size] == '\0' || symbol.name[size] == '@') &&
+		    (!value || symbol.value == value))
 			return symbol.value;
 	}
 	return 0;
@@ -387,15 +408,15 @@ static uint64_t value_of(struct elffile *file, const char *name)
 static bool same_function(struct elffile *file, const char *theirs,
 			  const struct symbolizer_frame *ours)
 {
-	const char *name = ours->function ? ours->function : "??";
 	uint64_t value;
 
-	if (strcmp(theirs, name) == 0 ||
+	if (!ours->function)
+		return strcmp(theirs, "??") == 0;
+	if (strcmp(theirs, ours->function) == 0 ||
 	    (ours->linkage_name && strcmp(theirs, ours->linkage_name) == 0))
 		return true;
-	value = value_of(file, theirs);
-	return value && (value == value_of(file, name) ||
-			 (ours->linkage_name && value == value_of(file, ours->linkage_name)));
+	value = find_value(file, theirs, 0);
+	return value && find_value(file, ours->function, value);
 }
 
 /*
@@ -515,6 +536,7 @@ Suite *symbolizer_suite(void)
 	tcase_add_test(tcase, reads_sections_packed_by_zstd);
 	tcase_add_loop_test(tcase, demangles_rust_of_both_manglings, 0, 2);
 	tcase_add_test(tcase, demangles_cxx);
+	tcase_add_test(tcase, prefers_the_name_that_everybody_calls);
 	tcase_add_test(tcase, rejects_a_module_that_was_never_added);
 	tcase_add_test(tcase, names_every_source);
 	suite_add_tcase(suite, tcase);
