@@ -22,6 +22,7 @@
  *   guard       How can a system call be made to return into rt_sigreturn with
  *               nothing but code that every program has (x86-64: syscall; ret
  *               and the C library's restorer)?
+ *   relocation  Which of its relocations name a function?
  *   shadow      Is there a shadow stack, which forbids to call on a new stack?
  *
  * All functions are pure and may be called from any thread.
@@ -95,6 +96,16 @@ enum arch_interrupted arch_interrupted(const struct arch_registers *registers);
 uint64_t arch_syscall_address(const struct arch_registers *registers);
 /* Make an interrupted call anew when the thread goes on, without the kernel's help. */
 void arch_remake_syscall(struct arch_registers *registers);
+
+/* What a relocation of the machine does to its word. */
+enum arch_relocation {
+	ARCH_RELOCATION_OTHER,
+	ARCH_RELOCATION_JUMP_SLOT,  /* a function's address, perhaps when it is first called */
+	ARCH_RELOCATION_GLOB_DAT,   /* a symbol's address */
+	ARCH_RELOCATION_ADDRESS,    /* a symbol's address plus the addend */
+	ARCH_RELOCATION_TLS_OFFSET, /* a thread-local symbol's offset from the thread pointer */
+};
+enum arch_relocation arch_relocation_kind(uint32_t type);
 
 /*
  * Build a frame for rt_sigreturn that restores @registers, @vector and @mask;

@@ -68,6 +68,10 @@ static void take_entry(struct dynamic *dynamic, struct raw *raw, const Elf64_Dyn
 		raw->soname = value;
 		raw->has_soname = true;
 		break;
+	case DT_NEEDED:
+		if (dynamic->needed_count < DYNAMIC_NEEDED_MAX && value <= UINT32_MAX)
+			dynamic->needed[dynamic->needed_count++] = (uint32_t)value;
+		break;
 	case DT_JMPREL:
 		raw->jmprel = value;
 		break;
@@ -293,6 +297,17 @@ static struct error *read_symbols(const struct memory_reader *memory, const stru
 	return memory_read(memory, address, dynamic->version, count * 2);
 }
 
+static void drop_bad_needed(struct dynamic *dynamic)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < dynamic->needed_count; i++) {
+		if (dynamic->needed[i] < dynamic->string_size)
+			dynamic->needed[kept++] = dynamic->needed[i];
+	}
+	dynamic->needed_count = kept;
+}
+
 static struct error *read_strings(const struct memory_reader *memory, const struct raw *raw,
 				  struct dynamic *dynamic)
 {
@@ -311,6 +326,7 @@ static struct error *read_strings(const struct memory_reader *memory, const stru
 	dynamic->string_size = raw->strsz;
 	if (raw->has_soname && raw->soname < raw->strsz)
 		dynamic->soname = dynamic->string + raw->soname;
+	drop_bad_needed(dynamic);
 	return NULL;
 }
 
@@ -328,8 +344,10 @@ static struct error *parse(const struct memory_reader *memory, uint64_t section,
 	err = place_relocations(dynamic, &raw);
 	if (err)
 		return err;
-	if (!raw.symtab || !raw.strtab) /* nothing has a name here */
+	if (!raw.symtab || !raw.strtab) { /* nothing has a name here */
+		dynamic->needed_count = 0;
 		return NULL;
+	}
 	err = read_strings(memory, &raw, dynamic);
 	if (!err && raw.gnu_hash)
 		err = read_gnu_hash(memory, raw.gnu_hash, dynamic);

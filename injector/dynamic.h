@@ -17,6 +17,7 @@
 /* Bounds on what one object may ask us to copy. */
 #define DYNAMIC_SYMBOLS_MAX	(4u << 20)
 #define DYNAMIC_STRINGS_MAX	(256u << 20)
+#define DYNAMIC_NEEDED_MAX	256u /* libraries; further ones are not kept */
 #define DYNAMIC_RELOCATIONS_MAX (32u << 20)
 
 /* A relocation table: DT_JMPREL, DT_RELA or DT_REL. */
@@ -28,7 +29,7 @@ struct dynamic_table {
 
 struct dynamic_relocation {
 	uint64_t address; /* of the word that is relocated, in the target */
-	uint32_t type;	  /* R_X86_64_* */
+	uint32_t type;	  /* a number of the machine's own: arch_relocation_kind() */
 	uint32_t symbol;  /* index into dynsym; 0 = none */
 	int64_t addend;	  /* 0 for DT_REL */
 };
@@ -46,12 +47,14 @@ struct dynamic {
 	uint32_t *chain; /* GNU hash: hashes of the symbols from chain_first on; owned */
 	uint32_t chain_count, chain_first;
 	struct dynamic_table jmprel, relocations;
-	uint64_t debug;		/* value of DT_DEBUG; 0 = none */
-	uint64_t debug_address; /* address of the DT_DEBUG word; 0 = none */
-	uint64_t pltgot;	/* DT_PLTGOT; 0 = none */
-	const char *soname;	/* into string; NULL = none */
-	bool has_audit;		/* DT_AUDIT or DT_DEPAUDIT */
-	bool bind_now;		/* DF_BIND_NOW, DF_1_NOW */
+	uint64_t debug;			     /* value of DT_DEBUG; 0 = none */
+	uint64_t debug_address;		     /* address of the DT_DEBUG word; 0 = none */
+	uint64_t pltgot;		     /* DT_PLTGOT; 0 = none */
+	const char *soname;		     /* into string; NULL = none */
+	uint32_t needed[DYNAMIC_NEEDED_MAX]; /* DT_NEEDED: offsets into string, all inside it */
+	size_t needed_count;
+	bool has_audit; /* DT_AUDIT or DT_DEPAUDIT */
+	bool bind_now;	/* DF_BIND_NOW, DF_1_NOW */
 };
 
 /*

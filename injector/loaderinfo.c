@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/loaderinfo.h"
 
+#include "injector/arch.h"
 #include "resolver/cleanup.h"
 
 #include <fcntl.h>
@@ -227,7 +228,7 @@ static bool visit_dlerror(void *ctx, const struct dynamic_relocation *relocation
 {
 	struct tls_search *search = ctx;
 
-	if (relocation->type != R_X86_64_TPOFF64 ||
+	if (arch_relocation_kind(relocation->type) != ARCH_RELOCATION_TLS_OFFSET ||
 	    strcmp(dynamic_symbol_name(search->tables, relocation->symbol),
 		   "__libc_dlerror_result") != 0)
 		return true;

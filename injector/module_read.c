@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/module_read.h"
 
+#include "injector/arch.h"
 #include "injector/functions.h"
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
@@ -201,17 +202,16 @@ static void take_note(const struct memory_reader *memory, struct module *module,
 
 /* ---- what the object says about itself */
 
-/* What a machine's relocation type means to us. */
 static bool kind_of_relocation(const struct dynamic_relocation *relocation, uint8_t *ret)
 {
-	switch (relocation->type) {
-	case R_X86_64_JUMP_SLOT:
+	switch (arch_relocation_kind(relocation->type)) {
+	case ARCH_RELOCATION_JUMP_SLOT:
 		*ret = REFERENCE_JUMP_SLOT;
 		return true;
-	case R_X86_64_GLOB_DAT:
+	case ARCH_RELOCATION_GLOB_DAT:
 		*ret = REFERENCE_GLOB_DAT;
 		return true;
-	case R_X86_64_64:
+	case ARCH_RELOCATION_ADDRESS:
 		*ret = REFERENCE_ADDRESS;
 		return relocation->addend == 0;
 	default:

@@ -287,6 +287,48 @@ static struct error *find_r_debug(const struct context *context, const struct mo
 	return err;
 }
 
+/* The object that the loader chose for a DT_NEEDED name of a base-namespace object. */
+static struct module *find_needed(const struct modules *modules, const char *name)
+{
+	for (size_t i = 0; i < modules->count; i++) {
+		struct module *module = modules->module[i];
+		const char *slash = strrchr(module->name, '/');
+
+		if (module->name_space || !module->link_map)
+			continue;
+		if ((module->tables.soname && strcmp(module->tables.soname, name) == 0) ||
+		    strcmp(module->name, name) == 0 || (slash && strcmp(slash + 1, name) == 0))
+			return module;
+	}
+	return NULL;
+}
+
+static void mark_needed(const struct modules *modules, struct module *module)
+{
+	module->is_permanent = true;
+	for (size_t i = 0; i < module->tables.needed_count; i++) {
+		struct module *needed =
+			find_needed(modules, module->tables.string + module->tables.needed[i]);
+
+		if (needed && !needed->is_permanent)
+			mark_needed(modules, needed);
+	}
+}
+
+/* What the program is linked with stays as long as it. musl never unloads anything. */
+static void mark_permanent(struct modules *modules)
+{
+	for (size_t i = 0; i < modules->count; i++) {
+		struct module *module = modules->module[i];
+
+		if (module->is_executable)
+			mark_needed(modules, module);
+		if (module->is_vdso || module->is_loader || module->is_entry ||
+		    modules->libc == LIBC_MUSL)
+			module->is_permanent = true;
+	}
+}
+
 static void note_libc(struct modules *modules)
 {
 	const struct module *libc = modules_libc(modules);
@@ -325,6 +367,7 @@ static struct error *read_all(const struct context *context, const struct module
 		err = add_entry_object(context, modules);
 	modules->is_static = !modules_loader(modules);
 	note_libc(modules);
+	mark_permanent(modules);
 	return err;
 }
 
@@ -447,6 +490,7 @@ struct error *modules_update_from(const struct memory_reader *memory, const stru
 		if (err)
 			return err;
 	}
+	mark_permanent(modules);
 	modules->load_adds = adds;
 	if (added_ret)
 		*added_ret = added + (modules->count - count);

@@ -72,7 +72,9 @@ struct module {
 	bool is_loader; /* ld.so; with musl also the C library */
 	bool is_libc;	/* libc.so.6 or musl's */
 	bool is_vdso;
-	bool is_entry; /* our own entry object */
+	bool is_entry;	   /* our own entry object */
+	bool is_permanent; /* never unloaded: the program, what it is linked with, the loader, entry
+			    */
 	bool defines_malloc;
 };
 

@@ -204,6 +204,12 @@ static size_t code_read(struct nesting_walker *walker, uint64_t address, uint8_t
 	return done;
 }
 
+/* Made when first needed: a plan whose decisions are all remembered decodes nothing. */
+static struct error *decoder_get(struct nesting_walker *walker)
+{
+	return walker->decoder ? NULL : insn_decoder_create(&walker->decoder);
+}
+
 static bool decode_at(struct nesting_walker *walker, uint64_t address, struct insn *ret)
 {
 	uint8_t bytes[INSN_BYTES];
@@ -214,10 +220,11 @@ static bool decode_at(struct nesting_walker *walker, uint64_t address, struct in
 
 bool nesting_plt_slot(struct nesting_walker *walker, uint64_t address, uint64_t *slot_ret)
 {
+	CLEANUP(error_freep) struct error *err = decoder_get(walker);
 	struct insn insn;
 
 	/* [endbr64;] [bnd] jmp *slot(%rip) */
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; !err && i < 2; i++) {
 		if (!decode_at(walker, address, &insn))
 			return false;
 		if (insn.kind == INSN_JUMP_MEMORY) {
@@ -443,9 +450,12 @@ static bool indirect_matters(const struct walk *walk, uint64_t address)
 static struct error *walk_create(struct nesting_walker *walker, const struct function *function,
 				 uint64_t address, struct walk **ret)
 {
-	struct walk *walk = calloc(1, sizeof(*walk));
-	struct error *err;
+	struct error *err = decoder_get(walker);
+	struct walk *walk;
 
+	if (err)
+		return err;
+	walk = calloc(1, sizeof(*walk));
 	if (!walk)
 		return error_memory();
 	walk->walker = walker;
@@ -605,7 +615,6 @@ struct error *nesting_create(const struct memory_reader *memory, const struct mo
 			     struct nesting_walker **ret)
 {
 	struct nesting_walker *walker = calloc(1, sizeof(*walker));
-	struct error *err;
 
 	if (!walker)
 		return error_memory();
@@ -613,11 +622,6 @@ struct error *nesting_create(const struct memory_reader *memory, const struct mo
 	walker->modules = modules;
 	for (size_t i = 0; i < CACHED_BLOCKS; i++)
 		walker->block[i].address = 1;
-	err = insn_decoder_create(&walker->decoder);
-	if (err) {
-		nesting_free(walker);
-		return err;
-	}
 	*ret = walker;
 	return NULL;
 }

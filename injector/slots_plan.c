@@ -130,6 +130,7 @@ static bool is_through_plt(const struct plan *plan, const struct slot *slot)
 	uint64_t target;
 
 	if (!owner || slot->kind == REFERENCE_JUMP_SLOT ||
+	    module_symbol_or_0(owner, functions_get(slot->function)->name) == slot->found ||
 	    !nesting_plt_slot(plan->walker, slot->found, &target))
 		return false;
 	for (size_t i = 0; i < owner->reference_count; i++) {
@@ -485,6 +486,11 @@ void slots_deinit(struct slots *slots)
 	free(slots->skip);
 	free(slots->direct);
 	*slots = (struct slots){0};
+}
+
+bool slot_skip_is_loss(enum slot_skip_reason reason)
+{
+	return reason >= SLOT_SKIP_UNDECIDED;
 }
 
 const char *slot_skip_text(enum slot_skip_reason reason)

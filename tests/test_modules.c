@@ -44,6 +44,7 @@ START_TEST(reads_what_every_process_has)
 		const struct module *module = subject.modules.module[i];
 
 		vdsos += module->is_vdso;
+		ck_assert(module->is_permanent);
 		ck_assert_ptr_null(module->problem);
 		ck_assert_uint_lt(module->low, module->high);
 		ck_assert_uint_gt(module->exec_count, 0);
@@ -160,6 +161,8 @@ START_TEST(sees_objects_come_and_go)
 	plugin = subject_module(&subject, "/libslots_plugin.so");
 	ck_assert_uint_eq(subject.modules.count, before + 1);
 	ck_assert_ptr_eq(modules_libc(&subject.modules), libc); /* not parsed again */
+	ck_assert(!plugin->is_permanent);
+	ck_assert(libc->is_permanent);
 	id = plugin->id;
 	child_expect(&subject.child, "unload", "ok");
 	subject_update(&subject);

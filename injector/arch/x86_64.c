@@ -385,3 +385,19 @@ size_t arch_sigframe(const struct arch_registers *registers, const uint8_t *vect
 	*sp_ret = sp;
 	return used;
 }
+
+enum arch_relocation arch_relocation_kind(uint32_t type)
+{
+	switch (type) {
+	case R_X86_64_JUMP_SLOT:
+		return ARCH_RELOCATION_JUMP_SLOT;
+	case R_X86_64_GLOB_DAT:
+		return ARCH_RELOCATION_GLOB_DAT;
+	case R_X86_64_64:
+		return ARCH_RELOCATION_ADDRESS;
+	case R_X86_64_TPOFF64:
+		return ARCH_RELOCATION_TLS_OFFSET;
+	default:
+		return ARCH_RELOCATION_OTHER;
+	}
+}
