@@ -5,8 +5,7 @@
  * are never stopped.
  *
  *	borrow_begin          T is stopped, nothing about it has changed
- *	  borrow_syscall      T makes one system call and is stopped again,
- *	                      its own registers and signal mask in place
+ *	  borrow_syscall      T makes one system call and is stopped again
  *	  borrow_run          T runs code of ours
  *	  borrow_poll         ... still
  *	  borrow_stop_again   T is stopped; call borrow_syscall, _run or _end next
@@ -30,7 +29,8 @@
  *
  * To be called from one thread of a short-lived process that has no other
  * thread and no SIGCHLD handler (worker.h): if it dies, the kernel lets T go.
- * SIGCHLD is blocked, and taken, between begin and end.
+ * Between begin and end SIGCHLD is blocked, and taken, and a periodic SIGRTMAX
+ * (each 250 ms) may make blocking calls of that process return EINTR.
  */
 #ifndef INJECTOR_BORROW_H
 #define INJECTOR_BORROW_H
@@ -147,9 +147,9 @@ MUST_CHECK struct error *borrow_syscall(struct borrow *borrow, long number, cons
 
 /*
  * From now on, and until borrow_end() or another borrow_guard(), guard the
- * calls made on T: should our process die during one, T returns from it into
- * rt_sigreturn and restores itself. Without guard it would run into whatever
- * code follows the instruction that we use.
+ * calls made on T, which also makes them cheaper: should our process die during one, T returns from
+ * it into rt_sigreturn and restores itself. Without guard it would run into whatever code follows
+ * the instruction that we use.
  *
  * @remote_address memory in the target that we may write, and that stays
  *                 mapped; 0 ends the guard

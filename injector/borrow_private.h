@@ -19,6 +19,8 @@ struct borrow {
 	struct tracee_stop stop;
 	/* T's registers, mask and dispatch are those below, not ours. */
 	bool own;
+	/* Mask and dispatch are ours, whatever the registers. */
+	bool masked;
 	/* Code of ours may have changed T's vector state. */
 	bool vector_dirty;
 	bool allow_filtered;

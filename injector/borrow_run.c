@@ -94,16 +94,26 @@ static struct error *suspend_filter(struct borrow *borrow, long number)
 			       "suspended");
 }
 
+/* T is stopped after a call. In a guarded one it would restore itself if we died: that will do. */
+static struct error *leave_call(struct borrow *borrow)
+{
+	struct error *err = NULL;
+
+	if (!borrow->guard_sp)
+		err = borrow_settle(borrow);
+	if (!err && borrow->seccomp != BORROW_SECCOMP_NONE)
+		err = tracee_suspend_seccomp(borrow->tid, false);
+	return err;
+}
+
 struct error *borrow_syscall(struct borrow *borrow, long number, const uint64_t args[6],
 			     int64_t *ret)
 {
-	struct error *err, *settled;
+	struct error *err, *left;
 
 	err = expect_stopped(borrow);
 	if (!err)
 		err = borrow_disturb(borrow);
-	if (!err)
-		err = borrow_settle(borrow);
 	if (!err)
 		err = suspend_filter(borrow, number);
 	if (err)
@@ -111,12 +121,10 @@ struct error *borrow_syscall(struct borrow *borrow, long number, const uint64_t 
 	err = make_call(borrow, number, args, ret);
 	if (borrow->stop.kind == TRACEE_RUNNING || borrow->stop.kind == TRACEE_GONE)
 		return error_prefix(err, "system call %ld", number);
-	settled = borrow_settle(borrow);
-	if (!settled && borrow->seccomp != BORROW_SECCOMP_NONE)
-		settled = tracee_suspend_seccomp(borrow->tid, false);
+	left = leave_call(borrow);
 	if (!err)
-		return settled;
-	error_free(settled);
+		return left;
+	error_free(left);
 	return error_prefix(err, "system call %ld", number);
 }
 

@@ -156,14 +156,19 @@ struct error *borrow_take_over(struct borrow *borrow, const struct arch_register
 
 	borrow->own = false;
 	err = tracee_set_registers(borrow->tid, registers);
-	if (!err)
-		err = tracee_set_mask(borrow->tid, borrow_run_mask(borrow));
+	if (err || borrow->masked)
+		return err;
+	borrow->masked = true;
+	err = tracee_set_mask(borrow->tid, borrow_run_mask(borrow));
 	if (!err && borrow->dispatch.mode)
 		err = tracee_set_dispatch(borrow->tid, &off);
 	return err;
 }
 
-/* After each call and run, not just at the end: T is harmless while it is merely stopped. */
+/*
+ * After each unguarded call and each run, not just at the end: T shall be its
+ * own while it is merely stopped.
+ */
 struct error *borrow_settle(struct borrow *borrow)
 {
 	struct error *err = NULL;
@@ -181,6 +186,7 @@ struct error *borrow_settle(struct borrow *borrow)
 	if (err)
 		return err;
 	borrow->vector_dirty = false;
+	borrow->masked = false;
 	borrow->own = true;
 	return NULL;
 }
@@ -308,6 +314,10 @@ struct error *borrow_guard(struct borrow *borrow, uint64_t remote_address, size_
 	size_t used;
 	bool holds;
 
+	/* Up to now T may have stayed in a call because that was guarded. */
+	err = borrow_settle(borrow);
+	if (err)
+		return err;
 	borrow->guard_sp = 0;
 	if (!remote_address)
 		return NULL;

@@ -19,6 +19,7 @@
 #include "resolver/cleanup.h"
 #include "resolver/maps.h"
 
+#define PF_EXITING   0x00000004u
 #define PF_KTHREAD   0x00200000u /* include/linux/sched.h */
 #define PIDFD_THREAD O_EXCL	 /* include/uapi/linux/pidfd.h, Linux 6.9 */
 
@@ -238,12 +239,18 @@ bool target_is_alive(const struct target *target)
 {
 	struct pollfd poll_fd = {.fd = target->pidfd, .events = POLLIN};
 
-	return poll(&poll_fd, 1, 0) == 0;
+	/* Even a poll that does not wait may be interrupted. */
+	return poll(&poll_fd, 1, 0) <= 0;
 }
 
+/* The address space is not the process's any more. */
 static struct error *gone(const struct target *target)
 {
-	if (target_is_alive(target))
+	struct stat_fields fields;
+
+	/* A process gives up its memory before it has ended. */
+	if (target_is_alive(target) && stat_read(target->pid, target->file_tid, &fields) &&
+	    !(fields.flags & PF_EXITING))
 		return error_create(ERROR_GONE, "process %d has started another program",
 				    target->pid);
 	return error_create(ERROR_GONE, "process %d has ended", target->pid);

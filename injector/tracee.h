@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "injector/arch.h"
 #include "resolver/error.h"
@@ -25,13 +26,15 @@
 struct tracer {
 	unsigned int users; /* tracer_begin() without tracer_end() */
 	sigset_t mask;	    /* the caller's, before the first begin */
-	struct sigaction action;
+	struct sigaction child_action, tick_action;
+	timer_t tick; /* interrupts waits */
+	bool has_tick;
 	pid_t abandoned[TRACER_ABANDONED]; /* asked to stop, did not in time; 0 = unused */
 };
 
 /*
- * Make waits possible: the kernel tells of stops by SIGCHLD, which is blocked
- * and taken with a time-out. Nests.
+ * Make waits possible. SIGCHLD is blocked, and taken by waits; SIGRTMAX is
+ * unblocked, and used to interrupt them. Nests.
  */
 void tracer_begin(struct tracer *tracer);
 void tracer_end(struct tracer *tracer);
