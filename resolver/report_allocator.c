@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "resolver/array.h"
+#include "resolver/funcname.h"
 #include "resolver/report_sites.h"
 
 /* Whole names, without parameters. */
@@ -66,6 +67,7 @@ bool report_is_allocator(const char *function)
 
 	if (!function)
 		return false;
+	function += funcname_begin(function);
 	size = strcspn(function, "(."); /* parameters, ".part.0" */
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (strlen(names[i]) == size && !memcmp(names[i], function, size))

@@ -5,6 +5,7 @@
 
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
+#include "resolver/funcname.h"
 
 /* ---- frames ---- */
 
@@ -44,13 +45,30 @@ bool report_walk_next(struct report_walk *walk, struct report_frame *ret)
 	return true;
 }
 
+/*
+ * What a site is called after: the innermost frame of the program's own code,
+ * not an allocator and not a container of the standard library; if there is none,
+ * the innermost that is no allocator.
+ */
+static size_t own_frame(const struct report_frame *frames, size_t count)
+{
+	size_t own = 0, outer;
+
+	while (own < count && report_is_allocator(frames[own].function))
+		own++;
+	for (outer = own; outer < count; outer++)
+		if (!frames[outer].function || !funcname_is_standard(frames[outer].function))
+			break;
+	return outer < count ? outer : own < count ? own : 0;
+}
+
 struct error *report_frames(const struct profile *profile, uint32_t site,
 			    struct report_frame **frames_ret, size_t *count_ret, size_t *own_ret)
 {
 	struct report_walk walk = report_walk_begin(profile, site);
 	CLEANUP(freep) struct report_frame *frames = NULL;
-	size_t count = 0, own = 0;
 	struct report_frame frame;
+	size_t count = 0;
 
 	while (report_walk_next(&walk, &frame)) {
 		struct error *err = array_grow(&frames, count, 1);
@@ -59,9 +77,7 @@ struct error *report_frames(const struct profile *profile, uint32_t site,
 			return err;
 		frames[count++] = frame;
 	}
-	while (own < count && report_is_allocator(frames[own].function))
-		own++;
-	*own_ret = own < count ? own : 0;
+	*own_ret = own_frame(frames, count);
 	*count_ret = count;
 	*frames_ret = take(frames);
 	return NULL;

@@ -68,8 +68,9 @@ bool report_walk_next(struct report_walk *walk, struct report_frame *ret);
 
 /*
  * The frames of @site, malloc'ed, and the place of the first one that is not
- * an allocator's or a thin wrapper's own (malloc, operator new, std::allocator,
- * xmalloc ...): what the site is called after. 0 if there is no such frame.
+ * an allocator's or a thin wrapper's own (malloc, operator new, xmalloc ...), nor,
+ * where possible, the standard library's (std::vector): what the site is called
+ * after. 0 if there is no such frame.
  */
 MUST_CHECK struct error *report_frames(const struct profile *profile, uint32_t site,
 				       struct report_frame **frames_ret, size_t *count_ret,

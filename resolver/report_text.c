@@ -7,6 +7,7 @@
 
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
+#include "resolver/funcname.h"
 #include "resolver/human.h"
 #include "resolver/text.h"
 
@@ -107,7 +108,7 @@ struct error *text_site_name(const struct text_report *text, uint32_t place, cha
 	size_t count, own;
 	struct error *err =
 		report_frames(text->profile, text->sites.site[place].site, &frames, &count, &own);
-	const char *function;
+	CLEANUP(freep) char *function = NULL;
 	int made;
 
 	if (err)
@@ -119,58 +120,80 @@ struct error *text_site_name(const struct text_report *text, uint32_t place, cha
 	where = frame_place(text->profile, &frames[own]);
 	if (!where)
 		return error_memory();
-	function = frames[own].function;
+	if (frames[own].function) {
+		function = funcname_shorten(frames[own].function);
+		if (!function)
+			return error_memory();
+	}
 	made = asprintf(ret, "%s%s%s", function ? function : "", function ? " at " : "",
 			report_basename(where));
 	return made < 0 ? error_memory() : NULL;
 }
 
-/* The end of a path that fits into @room columns, marked as cut at a slash. */
-static void print_place(FILE *out, const char *place, size_t room)
+/*
+ * The longest end of @place, from a slash on, that fits into @room columns
+ * behind dots; @place itself if it fits, NULL if nothing does.
+ */
+static const char *place_end(const char *place, size_t room)
 {
 	const char *slash = place;
 
-	if (columns(place, strlen(place)) > room)
-		while ((slash = strchr(slash + 1, '/')) && slash[1]) {
-			if (columns(slash, strlen(slash)) + 3 <= room || !strchr(slash + 1, '/')) {
-				fprintf(out, "...%s", slash);
-				return;
-			}
-		}
-	fputs(place, out);
+	if (columns(place, strlen(place)) <= room)
+		return place;
+	while ((slash = strchr(slash + 1, '/')))
+		if (columns(slash, strlen(slash)) + 3 <= room)
+			return slash;
+	return NULL;
+}
+
+/* @place behind a name that ends at column @at: in its column where possible. */
+static void print_place(FILE *out, size_t at, const char *place, bool inlined)
+{
+	const char *tail = inlined ? " (inlined)" : "";
+	size_t room = TEXT_WIDTH - strlen(tail), width = columns(place, strlen(place));
+	const char *end = at + 2 < room ? place_end(place, room - at - 2) : NULL;
+	size_t column = LOCATION_COLUMN;
+
+	if (!end) {
+		at = 0;
+		column = 8;
+		fputc('\n', out);
+		end = place_end(place, room - column);
+		end = end ? end : place;
+	}
+	if (end != place)
+		width = columns(end, strlen(end)) + 3;
+	if (column + width > room)
+		column = width < room ? room - width : at;
+	if (column < at + 2)
+		column = at + 2;
+	fprintf(out, "%*s%s%s%s\n", (int)(column - at), "", end == place ? "" : "...", end, tail);
+}
+
+/* The function's name, shortened if it would not fit before its place. malloc'ed. */
+static char *printable_name(const char *function)
+{
+	CLEANUP(freep) char *name = text_printable(function);
+
+	if (!name || columns(name, strlen(name)) + 6 <= LOCATION_COLUMN)
+		return take(name);
+	return funcname_shorten(name);
 }
 
 static struct error *print_frame(const struct text_report *text, const struct report_frame *frame,
 				 bool own)
 {
-	static const char inlined[] = " (inlined)";
-	FILE *out = text->out;
 	CLEANUP(freep) char *raw = frame_place(text->profile, frame);
 	CLEANUP(freep) char *place = raw ? text_printable(raw) : NULL;
-	CLEANUP(freep) char *name = text_printable(frame->function ? frame->function : "");
-	size_t at, place_width, tail = frame->inlined ? strlen(inlined) : 0;
+	CLEANUP(freep) char *name = frame->function ? printable_name(frame->function) : NULL;
 
-	if (!place || !name)
+	if (!place || (frame->function && !name))
 		return error_memory();
-	if (!frame->function) {
-		fprintf(out, "  %s %s\n", own ? ">" : " ", place);
-		return NULL;
-	}
-	fprintf(out, "  %s %s", own ? ">" : " ", name);
-	at = 4 + columns(name, strlen(name));
-	place_width = columns(place, strlen(place)) + tail;
-	if (at + 2 <= LOCATION_COLUMN && LOCATION_COLUMN + place_width <= TEXT_WIDTH) {
-		fprintf(out, "%*s", (int)(LOCATION_COLUMN - at), "");
-		at = LOCATION_COLUMN;
-	} else if (at + 2 + place_width <= TEXT_WIDTH || at + 30 <= TEXT_WIDTH) {
-		fputs("  ", out);
-		at += 2;
-	} else {
-		fprintf(out, "\n%8s", "");
-		at = 8;
-	}
-	print_place(out, place, TEXT_WIDTH - at - tail);
-	fprintf(out, "%s\n", frame->inlined ? inlined : "");
+	fprintf(text->out, "  %s %s", own ? ">" : " ", name ? name : place);
+	if (name)
+		print_place(text->out, 4 + columns(name, strlen(name)), place, frame->inlined);
+	else
+		fputc('\n', text->out);
 	return NULL;
 }
 

@@ -230,8 +230,8 @@ void text_account(const struct text_report *text)
 			 human_bytes(-(uint64_t)end_rest).text);
 	text_say(text, 2, 2,
 		 "What was allocated before the attach cannot be attributed to sites%s%s%s.",
-		 freed ? "; " : "", freed ? human_count(freed).text : "",
-		 freed ? " of those blocks were freed since" : "");
+		 freed ? " (freed of it since: " : "",
+		 freed ? human_counted(freed, "block").text : "", freed ? ")" : "");
 	if (own_peak(profile) >= OWN_WORTH_SAYING)
 		text_say(text, 2, 2, "While recording, heapattach's own tables took up to %s.",
 			 human_bytes(own_peak(profile)).text);
