@@ -82,6 +82,16 @@ void folder_write(const struct folder *folder, const char *name, const char *tex
 
 /* ---- child */
 
+/* Check handles these by signalling the whole group of the test. */
+static void signals_reset(const sigset_t *mask)
+{
+	static const int handled[] = {SIGINT, SIGTERM, SIGALRM, SIGPIPE};
+
+	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		signal(handled[i], SIG_DFL);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
 static void child_exec(const struct folder *folder, const char *user, const char *const argv[],
 		       int in, int out, const char *err_path)
 {
@@ -95,7 +105,6 @@ static void child_exec(const struct folder *folder, const char *user, const char
 		_exit(125);
 	/* After setuid(), which clears it. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGPIPE, SIG_DFL);
 	execvp(argv[0], (char *const *)argv);
 	_exit(127);
 }
@@ -110,15 +119,21 @@ static const char *base_name(const char *path)
 static void child_start_to(struct child *ret, const struct folder *folder, const char *user,
 			   const char *const argv[], int out, const char *err_path)
 {
+	sigset_t all, mask;
 	int in[2];
 
 	ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
 	ret->have = 0;
 	ret->output = -1;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &mask);
 	ret->pid = fork();
-	ck_assert_int_ge(ret->pid, 0);
-	if (ret->pid == 0)
+	if (ret->pid == 0) {
+		signals_reset(&mask);
 		child_exec(folder, user, argv, in[0], out, err_path);
+	}
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+	ck_assert_int_ge(ret->pid, 0);
 	close(in[0]);
 	ret->input = in[1];
 }

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +95,13 @@ static void fds_read(pid_t pid, struct procstate *state)
 	closedir(folder);
 }
 
-static void threads_read(pid_t pid, struct procstate *state)
+/* While a thread is being started it blocks every signal. */
+#define STARTING 0xfffffffffffbfeffu
+
+static bool threads_read(pid_t pid, struct procstate *state)
 {
+	bool starting = false;
+
 	char path[64], status[330];
 	struct dirent *entry;
 	size_t room = 0;
@@ -114,8 +120,11 @@ static void threads_read(pid_t pid, struct procstate *state)
 		}
 		state->thread[state->thread_count++] = (struct procstate_thread){
 			atoi(entry->d_name), status_field(status, "SigBlk", 16)};
+		if ((state->thread[state->thread_count - 1].blocked & STARTING) == STARTING)
+			starting = true;
 	}
 	closedir(folder);
+	return !starting;
 }
 
 void procstate_read(pid_t pid, struct procstate *ret)
@@ -127,7 +136,12 @@ void procstate_read(pid_t pid, struct procstate *ret)
 	ret->caught = procstate_status(pid, "SigCgt", 16);
 	mappings_read(pid, ret);
 	fds_read(pid, ret);
-	threads_read(pid, ret);
+	for (int tries = 0; !threads_read(pid, ret) && tries < 1000; tries++) {
+		ret->thread_count = 0;
+		free(ret->thread);
+		ret->thread = NULL;
+		poll(NULL, 0, 10);
+	}
 }
 
 void procstate_deinit(struct procstate *state)

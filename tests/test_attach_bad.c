@@ -98,7 +98,7 @@ START_TEST(missing_process_is_refused)
 		_exit(0);
 	waitpid(pid, NULL, 0);
 	attach(pid);
-	expect_refusal(1, "no such process");
+	expect_refusal(1, "there is no process");
 }
 END_TEST
 
@@ -122,7 +122,7 @@ START_TEST(zombie_is_refused)
 	wait_ms(100);
 	attach(pid);
 	waitpid(pid, NULL, 0);
-	expect_refusal(1, "zombie");
+	expect_refusal(1, "has ended");
 }
 END_TEST
 
