@@ -185,7 +185,8 @@ void world_publish_stacks(struct world *world, const struct ha_stack *stacks, si
 	if (size > region->size - world->stacks_used)
 		abort();
 	index->count = count;
-	memcpy(index->stack, stacks, count * sizeof(*stacks));
+	if (count)
+		memcpy(index->stack, stacks, count * sizeof(*stacks));
 	world->stacks_used += (size + 7) & ~7ull;
 	__atomic_store_n(&world->shm->stack_index, offset, __ATOMIC_RELEASE);
 }

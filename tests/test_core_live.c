@@ -322,6 +322,7 @@ Suite *core_live_suite(void)
 	TCase *small = tcase_create("small"), *tiny = tcase_create("tiny");
 	TCase *medium = tcase_create("medium"), *large = tcase_create("large");
 
+	tcase_set_timeout(small, 60);
 	tcase_add_checked_fixture(small, setup_small, teardown);
 	tcase_add_test(small, takes_what_was_inserted);
 	tcase_add_test(small, keeps_largest_size_site_and_address);

@@ -168,6 +168,7 @@ Suite *core_sites_suite(void)
 	Suite *suite = suite_create("core_sites");
 	TCase *plain = tcase_create("plain"), *tiny = tcase_create("tiny");
 
+	tcase_set_timeout(plain, 60);
 	tcase_add_checked_fixture(plain, setup, teardown);
 	tcase_add_test(plain, gives_the_same_stack_the_same_site);
 	tcase_add_test(plain, tells_stacks_apart_by_frames_modules_and_flags);
