@@ -127,7 +127,8 @@ struct oracle_copy {
 	struct page *page;
 	const struct oracle_state *state; /* what is being unwound */
 	bool outside;			  /* a word was wanted that cannot be had */
-	bool missing;			  /* a pc without FDE was looked up */
+	bool missing;			  /* a pc was looked up for which no FDE was found, */
+	bool unreadable;		  /* since the tables could not be read */
 };
 
 static const struct page *page_get(struct oracle_copy *oracle, uint64_t address)
@@ -249,8 +250,10 @@ static int copy_find(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t *inf
 
 	if (table_find(oracle, ip, &table))
 		rc = search_unwind_table(space, ip, &table, info, need_unwind_info, oracle);
-	if (rc < 0)
+	if (rc < 0) {
 		oracle->missing = true;
+		oracle->unreadable = oracle->outside;
+	}
 	return rc;
 }
 
@@ -331,23 +334,20 @@ void oracle_copy_flush(struct oracle_copy *oracle)
 
 /* One step out of @frame. False: it was the last one, for the reason in @end_ret. */
 static bool copy_step(struct oracle_copy *oracle, unw_cursor_t *cursor, struct oracle_frame *frame,
-		      bool *signal_ret, enum oracle_end *end_ret)
+		      enum oracle_end *end_ret)
 {
-	bool signal = unw_is_signal_frame(cursor) > 0;
 	int rc;
 
 	oracle->outside = false;
 	oracle->missing = false;
 	rc = unw_step(cursor);
 	frame->has_fde = !oracle->missing;
-	*signal_ret = signal;
-	/* A trampoline is known by its code, too. */
-	if (oracle->missing && !signal)
-		*end_ret = oracle->outside && rc < 0 ? ORACLE_OUTSIDE : ORACLE_NO_TABLE;
-	else if (rc == 0)
-		*end_ret = ORACLE_COMPLETE;
+	if (oracle->missing)
+		*end_ret = oracle->unreadable ? ORACLE_OUTSIDE : ORACLE_NO_TABLE;
 	else if (rc < 0)
 		*end_ret = oracle->outside ? ORACLE_OUTSIDE : ORACLE_FAILED;
+	else if (rc == 0)
+		*end_ret = ORACLE_COMPLETE;
 	else
 		return true;
 	return false;
@@ -356,7 +356,6 @@ static bool copy_step(struct oracle_copy *oracle, unw_cursor_t *cursor, struct o
 static void copy_walk(struct oracle_copy *oracle, unw_cursor_t *cursor, struct oracle_frame *frames,
 		      size_t capacity, size_t *count_ret, enum oracle_end *end_ret)
 {
-	bool signal = false;
 	size_t count = 0;
 
 	*end_ret = ORACLE_FULL;
@@ -372,9 +371,10 @@ static void copy_walk(struct oracle_copy *oracle, unw_cursor_t *cursor, struct o
 		}
 		frame->pc = count ? pc : oracle->state->pc;
 		frame->sp = sp;
-		frame->interrupted = signal;
+		/* Against its description, true for the frame that a trampoline leads to. */
+		frame->interrupted = unw_is_signal_frame(cursor) > 0;
 		count++;
-		if (!copy_step(oracle, cursor, frame, &signal, end_ret))
+		if (!copy_step(oracle, cursor, frame, end_ret))
 			break;
 	}
 	*count_ret = count;

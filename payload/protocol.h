@@ -365,7 +365,7 @@ _Static_assert(sizeof(struct ha_site) == 16, "ha_site");
  *
  * A capture that its thread was torn out of stays WRITING.
  */
-#define HA_CAPTURES	      32u
+#define HA_CAPTURES	      64u
 #define HA_CAPTURE_STACK_SIZE (128u * 1024u)
 
 enum ha_capture_state {
@@ -392,7 +392,7 @@ _Static_assert(sizeof(struct ha_capture) == 64 + HA_CAPTURE_STACK_SIZE, "ha_capt
 
 struct ha_captures {
 	uint32_t state[HA_CAPTURES]; /* both  enum ha_capture_state */
-	uint64_t spare[496];
+	uint64_t spare[480];
 	struct ha_capture capture[HA_CAPTURES];
 };
 _Static_assert(sizeof(struct ha_captures) == HA_PAGE + HA_CAPTURES * sizeof(struct ha_capture),

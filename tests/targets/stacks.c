@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /*
- * Stacks of all shapes, one thread each, for unwinders: `stacks NAME...` or all
- * of them. Every thread works without end and never leaves its shape.
+ * stacks [-a] [NAME...]: stacks of all shapes, one thread each, for unwinders;
+ * all shapes if none is named. Every thread works without end and never leaves
+ * its shape. With -a it allocates and frees at the innermost end.
  */
 #include <pthread.h>
 
@@ -9,11 +10,21 @@
 
 #define DEPTH 24
 
-static volatile uint64_t sink;
+/* With -a: different ways down the random frames. A profiler keeps each stack. */
+#define WAYS 50
 
-/* Some instructions at the innermost end, in registers only. */
+static volatile uint64_t sink;
+static bool allocates;
+
+/* At the innermost end: some instructions, in registers only. */
 NOINLINE static uint64_t work(uint64_t seed)
 {
+	if (allocates) {
+		void *block = malloc(1 + (seed >> 50));
+
+		KEEP(block);
+		free(block);
+	}
 	for (unsigned int i = 0; i < 200; i++)
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 	return seed;
@@ -59,7 +70,7 @@ static uint64_t any(uint64_t seed, unsigned int depth)
 static void *mixed(void *unused)
 {
 	for (uint64_t seed = 1;; seed++)
-		sink = any(work(seed), 0);
+		sink = any(work(allocates ? seed % WAYS : seed), 0);
 	return unused;
 }
 
@@ -193,7 +204,7 @@ static void *signalled(void *alternate)
 		sigaltstack(&stack, NULL);
 	for (uint64_t seed = 1;; seed++) {
 		for (unsigned int i = 0; i < 20; i++)
-			sink = any(work(seed + i), 10);
+			sink = any(work(allocates ? i : seed + i), 10);
 		raise(alternate ? SIGPROF : SIGUSR1);
 	}
 	return NULL;
@@ -230,7 +241,7 @@ static bool is_wanted(const char *name, int argc, char **argv)
 		if (strcmp(name, argv[i]) == 0)
 			return true;
 	}
-	return argc == 1;
+	return argc == 1 + allocates;
 }
 
 int main(int argc, char **argv)
@@ -240,6 +251,7 @@ int main(int argc, char **argv)
 	char line[64];
 
 	target_begin();
+	allocates = argc > 1 && strcmp(argv[1], "-a") == 0;
 	sigaction(SIGUSR1, &action, NULL);
 	sigaction(SIGUSR2, &action, NULL);
 	action.sa_flags = SA_ONSTACK;
