@@ -308,6 +308,31 @@ static void compile_fde(struct scan *scan, const struct cfi_fde *fde, struct row
 	skip_fde(scan, (size_t)(fde->code - scan->in->data));
 }
 
+/* No instruction at all: a function that moves no sp, so that it calls nothing. */
+static bool is_leaf(const struct cfi_fde *fde)
+{
+	for (const uint8_t *at = fde->code; at < fde->code_end; at++) {
+		if (*at != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * What lies between two functions. Padding gets no row of its own: nothing
+ * there is run, and a return address there cannot be, but for one: the first
+ * byte of a function that calls nothing was made a return address by hand
+ * (makecontext does that with __start_context, whose CFI then is a lie). It is
+ * looked up one byte before.
+ */
+static void add_gap(struct rows *rows, uint64_t end, const struct cfi_fde *next)
+{
+	if (next->start - end > EHFRAME_GAP_MAX)
+		rows_add_escape(rows, end, HA_ESCAPE_UNKNOWN);
+	else if (next->start > end && is_leaf(next))
+		rows_add_escape(rows, next->start - 1, HA_ESCAPE_UNKNOWN);
+}
+
 static struct error *compile_fdes(struct scan *scan, struct rows *rows)
 {
 	uint64_t end = 0;
@@ -315,8 +340,8 @@ static struct error *compile_fdes(struct scan *scan, struct rows *rows)
 	for (size_t i = 0; i < scan->fde_count; i++) {
 		const struct cfi_fde *fde = &scan->fde[i];
 
-		if (i > 0 && fde->start - end > EHFRAME_GAP_MAX)
-			rows_add_escape(rows, end, HA_ESCAPE_UNKNOWN);
+		if (i > 0)
+			add_gap(rows, end, fde);
 		compile_fde(scan, fde, rows);
 		end = fde->end;
 	}

@@ -8,7 +8,8 @@
 static void add(struct builder *builder, const void *bytes, size_t size)
 {
 	ck_assert_uint_le(builder->size + size, sizeof(builder->data));
-	memcpy(builder->data + builder->size, bytes, size);
+	if (size)
+		memcpy(builder->data + builder->size, bytes, size);
 	builder->size += size;
 }
 

@@ -454,6 +454,7 @@ START_TEST(padding_belongs_to_the_function_before_it)
 	BUILDER_CODE(&b, 0x0e, 16);
 	builder_end(&b);
 	builder_fde(&b, cie, 0x1130, 0x20);
+	BUILDER_CODE(&b, 0x41, 0x0e, 16, 0x44, 0x0e, 8);
 	builder_end(&b);
 	builder_fde(&b, cie, 0x1160, 0x20);
 	builder_end(&b);
@@ -464,6 +465,27 @@ START_TEST(padding_belongs_to_the_function_before_it)
 	assert_cfa(0x114f, HA_EXT_RSP, 8);
 	assert_kind(0x1150, EHFRAME_UNKNOWN); /* 16 bytes */
 	assert_kind(0x115f, EHFRAME_UNKNOWN);
+}
+END_TEST
+
+/* makecontext() makes __start_context a return address, which nothing called. */
+START_TEST(byte_before_a_leaf_is_unknown)
+{
+	size_t cie = builder_plain_cie(&b);
+
+	builder_fde(&b, cie, 0x1100, 0x21);
+	BUILDER_CODE(&b, 0x41, 0x0e, 16);
+	builder_end(&b);
+	builder_fde(&b, cie, 0x1130, 0x20);
+	builder_end(&b);
+	builder_fde(&b, cie, 0x1150, 0x20);
+	builder_end(&b);
+	compile();
+	assert_cfa(0x112e, HA_EXT_RSP, 16);
+	assert_kind(0x112f, EHFRAME_UNKNOWN);
+	assert_cfa(0x1130, HA_EXT_RSP, 8);
+	assert_cfa(0x114f, HA_EXT_RSP, 8);
+	assert_cfa(0x1150, HA_EXT_RSP, 8);
 }
 END_TEST
 
@@ -856,6 +878,7 @@ static TCase *section_case(void)
 	tcase_add_loop_test(tcase, leaves_out_fdes_of_cies_that_it_does_not_know, 0, 5);
 	tcase_add_test(tcase, sorts_fdes);
 	tcase_add_test(tcase, padding_belongs_to_the_function_before_it);
+	tcase_add_test(tcase, byte_before_a_leaf_is_unknown);
 	tcase_add_test(tcase, last_byte_of_a_function_has_its_rule);
 	tcase_add_test(tcase, later_start_wins_where_fdes_overlap);
 	tcase_add_test(tcase, drops_empty_fdes_and_those_outside_of_the_code);

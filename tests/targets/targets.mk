@@ -58,3 +58,15 @@ $(BUILD)/targets/slots_musl: tests/targets/slots_musl.c
 	@mkdir -p $(@D)
 	$(call say,TARGET,$@)
 	$(Q)musl-gcc -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -o $@ $<
+
+$(BUILD)/targets/places: $(BUILD)/targets/libpausing.so
+
+# A server without symbols, and its debug file: its lines are found by build id.
+$(BUILD)/targets/store: $(BUILD)/targets/store.stripped
+$(BUILD)/targets/store.stripped: tests/targets/store.c tests/targets/target.h
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)$(CC) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -Wl,--build-id -o $@.full $<
+	$(Q)objcopy --only-keep-debug $@.full $(BUILD)/targets/store.debug
+	$(Q)strip -o $@ $@.full
+	$(Q)rm $@.full
