@@ -20,6 +20,7 @@
  *	+128   struct iovec
  *	+192   the message's one byte
  *	+256   control buffer
+ *	+512   the frame that guards calls on T (borrow_guard)
  */
 #define SCRATCH_PAIR	32
 #define SCRATCH_HEADER	64
@@ -27,6 +28,7 @@
 #define SCRATCH_DATA	192
 #define SCRATCH_CONTROL 256
 #define CONTROL_SIZE	128
+#define SCRATCH_GUARD	512
 
 /* core, shm, entry */
 #define PASSED_MAX 3
@@ -287,7 +289,9 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 		if (err)
 			return err;
 	}
-	err = pair_make(inject, borrow);
+	err = borrow_guard(borrow, journal->gate.address + SCRATCH_GUARD, HA_PAGE - SCRATCH_GUARD);
+	if (!err)
+		err = pair_make(inject, borrow);
 	return err ? err : objects_map(inject, borrow);
 }
 
@@ -356,7 +360,13 @@ struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 	size_t i;
 
 	for (i = 0; i < count; i++) {
-		struct error *err = mapping_remove(borrow, mappings[i]);
+		struct error *err = NULL;
+
+		/* The guard's frame lies in it. */
+		if (mappings[i] == &journal->gate)
+			err = borrow_guard(borrow, 0, 0);
+		if (!err)
+			err = mapping_remove(borrow, mappings[i]);
 
 		if (first)
 			error_free(err);
