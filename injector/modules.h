@@ -25,7 +25,7 @@
 enum reference_kind {
 	REFERENCE_JUMP_SLOT, /* called through the PLT; may be unbound yet */
 	REFERENCE_GLOB_DAT,  /* GOT word: -fno-plt calls, and &malloc */
-	REFERENCE_ADDRESS,   /* R_X86_64_64 in data: tables of functions */
+	REFERENCE_ADDRESS,   /* a word in data: tables of functions */
 	REFERENCE_LOADER,    /* the loader's own private pointer, found by its value */
 };
 struct reference {

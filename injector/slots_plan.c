@@ -49,6 +49,10 @@ static void read_registry(const struct memory_reader *memory, const struct modul
 	    !memory_try(memory, data + offsetof(struct ha_entry, pairs), ret->pair,
 			sizeof(ret->pair)))
 		return;
+	for (uint32_t i = 0; i < ret->npairs; i++) {
+		if (!functions_get(ret->pair[i].function)) /* not what we wrote */
+			return;
+	}
 	ret->base = entry->low;
 }
 

@@ -259,6 +259,38 @@ START_TEST(follows_calls_jumps_and_branches_to_a_slot)
 }
 END_TEST
 
+static bool plt_slot(const char *bytes, size_t size, uint64_t *slot)
+{
+	static struct code code;
+	struct memory_reader memory = {.read = code_read, .ctx = &code};
+	struct nesting_walker *walker;
+	struct modules none = {0};
+	bool found;
+
+	memset(&code, 0xcc, sizeof(code));
+	memcpy(code.bytes, bytes, size);
+	assert_ok(nesting_create(&memory, &none, &walker));
+	found = nesting_plt_slot(walker, CODE_BASE, slot);
+	nesting_free(walker);
+	return found;
+}
+
+#define PLT(bytes) plt_slot(bytes, sizeof(bytes) - 1, &slot)
+
+START_TEST(recognises_plt_stubs)
+{
+	uint64_t slot = 0;
+
+	ck_assert(PLT("\xff\x25\xfa\x07\0\0")); /* jmp *slot */
+	ck_assert_uint_eq(slot, CODE_BASE + 0x800);
+	ck_assert(PLT("\xf3\x0f\x1e\xfa\xf2\xff\x25\xf5\x07\0\0")); /* endbr64; bnd jmp *slot */
+	ck_assert_uint_eq(slot, CODE_BASE + 0x800);
+	ck_assert(!PLT("\x55\xff\x25\xf9\x07\0\0")); /* push %rbp first: a function */
+	ck_assert(!PLT("\xff\xe0"));
+	ck_assert(!PLT("\xe9\0\0\0\0"));
+}
+END_TEST
+
 START_TEST(survives_random_code)
 {
 	uint64_t random = 2463534242ull;
@@ -293,6 +325,7 @@ Suite *nesting_suite(void)
 	tcase_set_timeout(pure, 60);
 	tcase_add_test(pure, tells_where_control_goes);
 	tcase_add_test(pure, follows_calls_jumps_and_branches_to_a_slot);
+	tcase_add_test(pure, recognises_plt_stubs);
 	tcase_add_test(pure, survives_random_code);
 	suite_add_tcase(suite, pure);
 	return suite;

@@ -191,6 +191,16 @@ START_TEST(refuses_a_static_program)
 }
 END_TEST
 
+START_TEST(refuses_a_program_built_with_a_sanitizer)
+{
+	/* The allocator of a sanitizer would see blocks come and go behind its back. */
+	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+	subject_start(&subject, "slots_asan");
+	expect_error(preflight_image(&subject.memory, &subject.modules, &preflight),
+		     ERROR_UNSUPPORTED, "AddressSanitizer", "-fsanitize");
+}
+END_TEST
+
 static void trace_parent_of_nobody(void)
 {
 	ptrace(PTRACE_TRACEME, 0, 0, 0);
@@ -456,6 +466,7 @@ Suite *preflight_suite(void)
 	tcase_add_test(tcase, refuses_a_zombie);
 	tcase_add_test(tcase, refuses_a_kernel_thread);
 	tcase_add_test(tcase, refuses_a_static_program);
+	tcase_add_test(tcase, refuses_a_program_built_with_a_sanitizer);
 	tcase_add_test(tcase, refuses_a_traced_process_and_names_the_tracer);
 	tcase_add_test(tcase, refuses_strict_seccomp);
 	tcase_add_test(tcase, refuses_where_the_tables_would_not_fit);

@@ -553,6 +553,33 @@ START_TEST(uses_the_pairs_that_entry_has)
 }
 END_TEST
 
+START_TEST(does_not_trust_a_damaged_entry)
+{
+	uint64_t data;
+	uint32_t bad[2] = {1u << 20, UINT32_MAX};
+	size_t count;
+
+	start("slots_now");
+	data = entry + HA_ENTRY_DATA;
+	write_slots();
+	count = subject.slots.count;
+	/* A function that does not exist, then more pairs than there is room for. */
+	assert_ok(target_write(subject.target,
+			       data + offsetof(struct ha_entry, pairs) +
+				       offsetof(struct ha_pair, function),
+			       &bad[0], 4));
+	assert_fails(slots_plan(&subject.memory, &subject.maps, &subject.modules, &subject.slots),
+		     ERROR_NOT_FOUND);
+	assert_ok(
+		target_write(subject.target, data + offsetof(struct ha_entry, npairs), &bad[1], 4));
+	assert_fails(slots_plan(&subject.memory, &subject.maps, &subject.modules, &subject.slots),
+		     ERROR_NOT_FOUND);
+	ck_assert_uint_eq(subject.slots.count, count);
+	restore_slots();
+	child_expect(&subject.child, "work 10", "0 0 0");
+}
+END_TEST
+
 START_TEST(keeps_what_to_restore_when_the_plan_is_made_anew)
 {
 	struct slots old, fresh;
@@ -711,6 +738,7 @@ Suite *slots_suite(void)
 	tcase_add_test(tcase, writes_releases_first_and_restores_them_last);
 	tcase_add_test(tcase, never_takes_a_hook_for_an_original);
 	tcase_add_test(tcase, uses_the_pairs_that_entry_has);
+	tcase_add_test(tcase, does_not_trust_a_damaged_entry);
 	tcase_add_test(tcase, keeps_what_to_restore_when_the_plan_is_made_anew);
 	tcase_add_test(tcase, counts_copies_of_the_functions_addresses);
 	tcase_add_test(tcase, says_that_calls_inside_an_allocator_go_direct);

@@ -50,7 +50,8 @@ TARGET_CFLAGS_slots_noplt = -fno-plt -Wl,-z,relro,-z,now
 TARGET_CFLAGS_slots_nopie = -no-pie -fno-pie -Wl,-z,lazy
 TARGET_CFLAGS_libslots_plugin = -Wl,-z,lazy
 TARGET_CFLAGS_libslots_deepbind = -fno-builtin -Wl,-z,lazy
-SLOTS_TARGETS = $(addprefix $(BUILD)/targets/slots_,lazy now noplt nopie musl)
+TARGET_CFLAGS_slots_asan = -fsanitize=address
+SLOTS_TARGETS = $(addprefix $(BUILD)/targets/slots_,lazy now noplt nopie asan musl)
 $(SLOTS_TARGETS): tests/targets/slots_program.h tests/targets/entry_load.h payload/protocol.h \
 	| $(BUILD)/targets/libslots_plugin.so $(BUILD)/targets/libslots_deepbind.so
 
