@@ -35,12 +35,18 @@ struct unit {
 	size_t function_count;
 };
 
-/* Namespaces, classes and functions of a unit by the offsets of their DIEs. */
+struct scope {
+	const char *name;
+	uint32_t outer;	 /* 1 + index of the scope around it; 0 none */
+	char *qualified; /* made when it is first asked for */
+};
+
+/* Namespaces and classes of a unit by the offsets of their DIEs. */
 struct scopes {
 	const void *cu;
-	struct intervals intervals; /* of DIE offsets; value: index into name */
-	char **name;		    /* qualified */
-	size_t name_count;
+	struct intervals intervals; /* of DIE offsets; value: index into scope */
+	struct scope *scope;
+	size_t scope_count;
 };
 
 struct lines {
@@ -333,57 +339,50 @@ static bool has_scopes(Dwarf_Die *unit)
 	}
 }
 
-static const char *scope_name(Dwarf_Die *die, int tag)
+static bool is_scope(int tag)
 {
-	const char *name = dwarf_diename(die);
-
 	switch (tag) {
 	case DW_TAG_namespace:
-		return name ? name : "(anonymous namespace)";
 	case DW_TAG_module:
-	case DW_TAG_subprogram:
 	case DW_TAG_class_type:
 	case DW_TAG_structure_type:
 	case DW_TAG_union_type:
 	case DW_TAG_enumeration_type:
 	case DW_TAG_interface_type:
-		return name;
+		return true;
 	default:
-		return NULL;
+		return false;
 	}
 }
 
 static void scopes_deinit(struct scopes *scopes)
 {
-	for (size_t i = 0; i < scopes->name_count; i++)
-		free(scopes->name[i]);
-	free(scopes->name);
+	for (size_t i = 0; i < scopes->scope_count; i++)
+		free(scopes->scope[i].qualified);
+	free(scopes->scope);
 	intervals_deinit(&scopes->intervals);
 }
 
-static struct error *add_name(struct scopes *scopes, const char *prefix, const char *name,
-			      const char **ret)
+static struct error *add_scope(struct scopes *scopes, Dwarf_Die *die, uint32_t outer)
 {
-	struct error *err = array_grow(&scopes->name, scopes->name_count, 1);
-	char *text;
+	struct error *err = array_grow(&scopes->scope, scopes->scope_count, 1);
+	const char *name = dwarf_diename(die);
 
 	if (err)
 		return err;
-	if (strlen(prefix) + strlen(name) > MAX_SCOPE_BYTES)
-		prefix = "...";
-	if (asprintf(&text, "%s%s%s", prefix, *prefix ? "::" : "", name) < 0)
-		return error_memory();
-	scopes->name[scopes->name_count++] = text;
-	*ret = text;
+	if (!name)
+		name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(anonymous)";
+	scopes->scope[scopes->scope_count++] = (struct scope){.name = name, .outer = outer};
 	return NULL;
 }
 
 /*
  * Record the scopes among @parent's children and further down; a scope covers
- * the offsets from its DIE to the last DIE below it. *last_ret is the offset of
+ * the offsets from its DIE to the last child's. Functions are not entered: what
+ * is declared in one counts to the scope around it. *last_ret is the offset of
  * the last DIE seen.
  */
-static struct error *index_scopes(struct scopes *scopes, Dwarf_Die *parent, const char *prefix,
+static struct error *index_scopes(struct scopes *scopes, Dwarf_Die *parent, uint32_t outer,
 				  struct walk *walk, int depth, Dwarf_Off *last_ret)
 {
 	Dwarf_Die die;
@@ -391,19 +390,18 @@ static struct error *index_scopes(struct scopes *scopes, Dwarf_Die *parent, cons
 	if (depth == MAX_DEPTH || !walk_child(walk, parent, &die))
 		return NULL;
 	do {
-		const char *name = scope_name(&die, dwarf_tag(&die));
-		const char *qualified = prefix;
+		uint32_t number = (uint32_t)scopes->scope_count;
 		Dwarf_Off offset = dwarf_dieoffset(&die);
-		uint32_t value = (uint32_t)scopes->name_count;
-		struct error *err = NULL;
+		struct error *err;
 
 		*last_ret = offset;
-		if (name)
-			err = add_name(scopes, prefix, name, &qualified);
+		if (!is_scope(dwarf_tag(&die)))
+			continue;
+		err = add_scope(scopes, &die, outer);
 		if (!err)
-			err = index_scopes(scopes, &die, qualified, walk, depth + 1, last_ret);
-		if (!err && name)
-			err = intervals_add(&scopes->intervals, offset + 1, *last_ret + 1, value);
+			err = index_scopes(scopes, &die, number + 1, walk, depth + 1, last_ret);
+		if (!err)
+			err = intervals_add(&scopes->intervals, offset + 1, *last_ret + 1, number);
 		if (err)
 			return err;
 	} while (walk_sibling(walk, &die));
@@ -426,13 +424,29 @@ static struct scopes *get_scopes(struct lines *lines, Dwarf_Die *unit)
 		error_free(err);
 		return NULL;
 	}
-	scopes = &lines->scopes[lines->scopes_count];
+	scopes = &lines->scopes[lines->scopes_count++];
 	*scopes = (struct scopes){.cu = unit->cu};
-	lines->scopes_count++;
 	/* Without memory some names stay unqualified. */
-	error_free(index_scopes(scopes, unit, "", &walk, 0, &last));
+	error_free(index_scopes(scopes, unit, 0, &walk, 0, &last));
 	intervals_seal(&scopes->intervals);
 	return scopes;
+}
+
+/* Outer scopes come before inner ones, so that this ends. */
+static const char *qualify(struct scopes *scopes, uint32_t number)
+{
+	struct scope *scope = &scopes->scope[number];
+	const char *outer = "";
+
+	if (scope->qualified)
+		return scope->qualified;
+	if (scope->outer)
+		outer = qualify(scopes, scope->outer - 1);
+	if (!outer || strlen(outer) + strlen(scope->name) > MAX_SCOPE_BYTES)
+		outer = "...";
+	if (asprintf(&scope->qualified, "%s%s%s", outer, *outer ? "::" : "", scope->name) < 0)
+		scope->qualified = NULL;
+	return scope->qualified;
 }
 
 /* Where the function was first declared: its place there is its scope. */
@@ -455,7 +469,7 @@ static const char *find_scope(struct lines *lines, const Dwarf_Die *function)
 {
 	Dwarf_Die declaration = first_declaration(*function);
 	const struct interval *interval;
-	const struct scopes *scopes;
+	struct scopes *scopes;
 	Dwarf_Die unit;
 
 	if (!dwarf_diecu(&declaration, &unit, NULL, NULL) || !has_scopes(&unit))
@@ -464,7 +478,7 @@ static const char *find_scope(struct lines *lines, const Dwarf_Die *function)
 	if (!scopes)
 		return NULL;
 	interval = intervals_find(&scopes->intervals, dwarf_dieoffset(&declaration));
-	return interval ? scopes->name[interval->value] : NULL;
+	return interval ? qualify(scopes, interval->value) : NULL;
 }
 
 static void fill_name(struct lines *lines, Dwarf_Die *function, struct lines_frame *frame)
