@@ -71,8 +71,11 @@ size_t funcname_begin(const char *function)
 	while (function[at]) {
 		size_t skip = operator_length(function, function + at);
 
-		if (!skip && function[at] == '<')
+		if (!skip && function[at] == '<') {
 			skip = bracketed_length(function, function + at);
+			if (!skip)
+				return 0;
+		}
 		if (!skip && !strncmp(function + at, anonymous, strlen(anonymous)))
 			skip = strlen(anonymous);
 		if (!skip && function[at] == '(')
@@ -111,8 +114,10 @@ char *funcname_shorten(const char *function)
 
 		if (!whole && !strncmp(at, anonymous, strlen(anonymous)))
 			whole = strlen(anonymous);
-		if (!whole && (*at == '<' || *at == '('))
+		if (!whole && (*at == '<' || *at == '(')) {
 			size = bracketed_length(function, at);
+			whole = size ? 0 : strlen(at); /* not closed: not for us */
+		}
 		if (size) {
 			to = copy_bracketed(to, at, size,
 					    *at == '<' ? ARGUMENTS_KEPT : PARAMETERS_KEPT);

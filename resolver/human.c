@@ -101,7 +101,7 @@ struct human human_duration(uint64_t ns)
 	else if (s < 86400)
 		return two_units(s / 3600, "h", s % 3600 / 60, "min");
 	else
-		return two_units(s / 86400, "days", s % 86400 / 3600, "h");
+		return two_units(s / 86400, s < 172800 ? "day" : "days", s % 86400 / 3600, "h");
 	return ret;
 }
 

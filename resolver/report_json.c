@@ -100,12 +100,18 @@ static void put_sums(struct json *json, const struct profile_sums *sums)
 	json_unsigned(json, "freed_count", sums->freed_count);
 }
 
+/* A double as a whole number, clipped to what fits. */
+static int64_t whole(double value)
+{
+	return value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;
+}
+
 static void put_verdict(struct json *json, const struct report_verdict *verdict)
 {
 	json_open_object(json, "verdict");
 	json_string(json, "kind", verdict_kind_name(verdict->kind));
 	json_string(json, "confidence", verdict_confidence_name(verdict->confidence));
-	json_signed(json, "bytes_per_hour", (int64_t)(verdict->bytes_per_s * 3600));
+	json_signed(json, "bytes_per_hour", whole(verdict->bytes_per_s * 3600));
 	json_unsigned(json, "peak_inuse_bytes", verdict->peak_bytes);
 	json_seconds(json, "peak_time_s", verdict->peak_ns);
 	json_close_object(json);
