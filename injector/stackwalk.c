@@ -217,9 +217,12 @@ enum walk_end stackwalk(const struct code_map *map, const struct stack_image *im
 		end = step(&walk, &rule, &caller);
 		if (end != WALK_COMPLETE)
 			return end;
-		/* A signal may have come on another stack. */
+		/*
+		 * A signal may have come on another stack. Only code that was
+		 * interrupted can have given up all of its frame (vfork).
+		 */
 		if (rule.kind != EHFRAME_SIGNAL &&
-		    caller.reg[HA_EXT_RSP] - walk.reg[HA_EXT_RSP] - 1 >= FRAME_MAX)
+		    caller.reg[HA_EXT_RSP] - walk.reg[HA_EXT_RSP] - !walk.exact >= FRAME_MAX)
 			return WALK_BACKWARDS;
 		frames[count].cfa = caller.reg[HA_EXT_RSP];
 		walk = caller;

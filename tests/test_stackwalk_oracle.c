@@ -35,18 +35,31 @@ static void print_difference(const struct unwind_stack *ours, const struct oracl
 			i < count && !theirs[i].has_fde ? " guessed" : "");
 }
 
+/*
+ * @rewound: how far the pc in the thread's registers, which libunwind reads, is
+ * before the one that it was found with: an interrupted call is made again.
+ */
 static bool is_same(const struct unwind_stack *ours, const struct oracle_frame *theirs,
-		    size_t count)
+		    size_t count, uint64_t rewound)
 {
 	size_t depth = oracle_depth(theirs, count);
 
-	if (ours->end != WALK_COMPLETE && ours->count < depth)
+	if (ours->count < depth)
 		return false;
-	for (size_t i = 0; i < depth && i < ours->count; i++) {
-		if (ours->frames[i].pc != theirs[i].pc || ours->frames[i].sp != theirs[i].sp)
+	for (size_t i = 0; i < depth; i++) {
+		if (ours->frames[i].pc - (i == 0 ? rewound : 0) != theirs[i].pc ||
+		    ours->frames[i].sp != theirs[i].sp)
 			return false;
 	}
-	return ours->count >= depth;
+	return true;
+}
+
+/* 0, or the size of the system call instruction. */
+static uint64_t rewound_by(const struct safepoint_thread *thread, const struct oracle_frame *first)
+{
+	uint64_t distance = thread->registers.pc - first->pc;
+
+	return thread->syscall_number >= 0 && distance == 2 ? distance : 0;
 }
 
 struct comparison {
@@ -72,10 +85,12 @@ static void compare_thread(struct unwind_process *process, struct oracle *oracle
 	static struct oracle_frame theirs[UNWIND_FRAMES];
 	static struct unwind_stack ours;
 	struct borrow *borrow = unwind_stop(process, tid);
+	struct safepoint_thread thread;
 	size_t count = 0;
 
 	if (!borrow)
 		return;
+	thread = unwind_thread(borrow);
 	unwind_walk(process, borrow, &ours);
 	assert_ok(oracle_unwind(oracle, tid, theirs, UNWIND_FRAMES, &count));
 	unwind_continue(borrow);
@@ -84,7 +99,8 @@ static void compare_thread(struct unwind_process *process, struct oracle *oracle
 	comparison->frames += (unsigned int)ours.count;
 	if (is_in_vdso(process, &ours))
 		comparison->vdso++;
-	else if (!is_same(&ours, theirs, count) && comparison->different++ < 3)
+	else if (!is_same(&ours, theirs, count, rewound_by(&thread, theirs)) &&
+		 comparison->different++ < 3)
 		print_difference(&ours, theirs, count);
 }
 
