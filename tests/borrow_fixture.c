@@ -16,22 +16,6 @@
 
 #define PATIENCE_MS 5000u
 
-void sleep_ms(unsigned int ms)
-{
-	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	while (nanosleep(&time, &time) != 0)
-		;
-}
-
-double now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
 bool wait_for(const volatile uint64_t *word, uint64_t least)
 {
 	double end = now_ms() + PATIENCE_MS;
@@ -39,7 +23,7 @@ bool wait_for(const volatile uint64_t *word, uint64_t least)
 	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < least) {
 		if (now_ms() > end)
 			return false;
-		sleep_ms(1);
+		wait_ms(1);
 	}
 	return true;
 }

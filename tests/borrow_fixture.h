@@ -14,6 +14,8 @@
 #include "injector/target.h"
 
 #define BOARD_WORDS 1024
+/* For each test: some run for seconds, and the machine may have other things to do. */
+#define TIMEOUT_S 120
 
 /* The shared page(s). What the words mean is the test's business. */
 struct board {
@@ -56,8 +58,6 @@ void victim_expect_progress(const struct victim *victim);
 /* The value of a line "Key:<tab>VALUE" of /proc/PID/task/TID/status, up to the newline. */
 void status_line(pid_t pid, pid_t tid, const char *key, char *buf, size_t size);
 
-void sleep_ms(unsigned int ms);
-double now_ms(void);
 /* Wait up to 5 s for the word to be at least @least; false if it does not. */
 bool wait_for(const volatile uint64_t *word, uint64_t least);
 

@@ -22,19 +22,6 @@
 
 #define ARGUMENTS_MAX 40
 
-void wait_ms(unsigned int ms)
-{
-	poll(NULL, 0, (int)ms);
-}
-
-uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* ---- folder */
 
 void folder_create(struct folder *ret)
@@ -188,7 +175,7 @@ void child_start_target(struct child *ret, const struct folder *folder, const ch
 const char *child_line(struct child *child)
 {
 	static char line[sizeof(child->buffer)];
-	uint64_t deadline = now_ms() + 240000;
+	double deadline = now_ms() + 240000;
 	char *end;
 
 	while (!(end = memchr(child->buffer, '\n', child->have))) {
@@ -231,7 +218,7 @@ void child_expect(struct child *child, const char *line, const char *answer)
 
 int child_wait(struct child *child, unsigned int timeout_ms)
 {
-	uint64_t deadline = now_ms() + timeout_ms;
+	double deadline = now_ms() + timeout_ms;
 	int status;
 
 	while (child->pid) {
@@ -355,7 +342,7 @@ struct json *run_report_json(const struct folder *folder, const char *recording)
 
 void run_wait_attached(struct run *run, pid_t pid)
 {
-	uint64_t deadline = now_ms() + 20000;
+	double deadline = now_ms() + 20000;
 
 	/* T is traced from before shared memory is mapped until the slots are written. */
 	while (!procstate_mapped(pid, "memfd:heapattach (") ||

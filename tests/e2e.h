@@ -95,8 +95,4 @@ void run_wait_attached(struct run *run, pid_t pid);
 /* heapattach report FILE --format json. Free with json_free(). */
 struct json *run_report_json(const struct folder *folder, const char *recording);
 
-/* Sleep. */
-void wait_ms(unsigned int ms);
-uint64_t now_ms(void);
-
 #endif

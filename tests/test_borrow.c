@@ -63,7 +63,7 @@ START_TEST(calls_on_a_blocked_thread)
 	struct borrow *borrow;
 
 	victim_start(&victim, wait_in_pause);
-	sleep_ms(20);
+	wait_ms(20);
 	borrow = victim_borrow(&victim);
 	ck_assert_int_eq(borrow_registers(borrow)->syscall, SYS_pause);
 	borrow_call_getpid(borrow, &victim, 3);
@@ -283,7 +283,7 @@ START_TEST(code_that_returns_is_a_fault)
 	borrow = victim_borrow(&victim);
 	assert_ok(
 		borrow_run(borrow, code_return(), borrow_map(borrow, STACK_SIZE) + STACK_SIZE, 0));
-	sleep_ms(20);
+	wait_ms(20);
 	assert_fails(borrow_stop_again(borrow, 1000), ERROR_FAULT);
 	victim_return(borrow);
 	victim_expect_progress(&victim);
@@ -324,7 +324,7 @@ START_TEST(exit_while_stopped_is_gone)
 	victim_start(&victim, spin);
 	borrow = victim_borrow(&victim);
 	kill(victim.pid, SIGKILL);
-	sleep_ms(20);
+	wait_ms(20);
 	assert_fails(borrow_syscall(borrow, SYS_getpid, args, &result), ERROR_GONE);
 	assert_fails(borrow_end(borrow, NULL), ERROR_GONE);
 	victim_stop(&victim);
@@ -360,7 +360,7 @@ START_TEST(exec_by_another_thread_is_gone)
 	victim_start(&victim, spin_with_a_thread_that_execs);
 	borrow = victim_borrow(&victim);
 	victim.board->word[0] = 1;
-	sleep_ms(100);
+	wait_ms(100);
 	assert_fails(borrow_syscall(borrow, SYS_getpid, args, &result), ERROR_GONE);
 	assert_fails(borrow_end(borrow, NULL), ERROR_GONE);
 	err = target_check(victim.target);
@@ -458,6 +458,42 @@ START_TEST(stranger_is_denied_with_a_hint)
 }
 END_TEST
 
+static void become_32_bit(struct board *board)
+{
+	int fd = code_other_abi();
+
+	board->ready = 1;
+	while (!board->word[0])
+		;
+	fexecve(fd, (char *[]){(char *)"other", NULL}, (char *[]){NULL});
+	board->bad = 1;
+	pause();
+}
+
+START_TEST(thread_of_another_abi_is_unsupported)
+{
+	struct borrow *borrow = NULL;
+	struct target *target;
+	struct victim victim;
+	char tracer[16];
+
+	victim_start(&victim, become_32_bit);
+	victim.board->word[0] = 1;
+	wait_ms(100);
+	/* A kernel without that ABI has set bad. */
+	if (!victim.board->bad) {
+		assert_ok(target_open(victim.pid, &target));
+		/* Its auxiliary vector is none that we read. */
+		target_set_gadget(target, 0x10000);
+		assert_fails(borrow_begin(target, victim.pid, 1000, &borrow), ERROR_UNSUPPORTED);
+		status_line(victim.pid, victim.pid, "TracerPid", tracer, sizeof(tracer));
+		ck_assert_str_eq(tracer, "0");
+		target_free(target);
+	}
+	victim_stop(&victim);
+}
+END_TEST
+
 /* Blocked in vfork, in an uninterruptible sleep, until word[0] is set. */
 static void wait_in_vfork(struct board *board)
 {
@@ -480,10 +516,10 @@ START_TEST(thread_that_does_not_stop_is_left_alone)
 	char tracer[16];
 
 	victim_start(&victim, wait_in_vfork);
-	sleep_ms(20);
+	wait_ms(20);
 	assert_fails(borrow_begin(victim.target, victim.pid, 50, &borrow), ERROR_TIMEOUT);
 	victim.board->word[0] = 1;
-	sleep_ms(50);
+	wait_ms(50);
 	/* It has stopped since. Any further use of the module lets it go; here its end. */
 	assert_fails(borrow_begin(victim.target, 0x7ffffff0, 100, &borrow), ERROR_GONE);
 	victim_expect_progress(&victim);
@@ -563,7 +599,7 @@ START_TEST(only_one_thread_of_a_thousand_is_stopped)
 		borrow_call_getpid(borrow, &victim, 5);
 		victim_return(borrow);
 	}
-	sleep_ms(20);
+	wait_ms(20);
 	/* bad counts the EINTRs */
 	victim_expect_progress(&victim);
 	threads_deinit(&threads);
@@ -580,6 +616,11 @@ Suite *borrow_suite(void)
 	TCase *refusals = tcase_create("refusals");
 	TCase *others = tcase_create("others");
 
+	tcase_set_timeout(calls, TIMEOUT_S);
+	tcase_set_timeout(runs, TIMEOUT_S);
+	tcase_set_timeout(ends, TIMEOUT_S);
+	tcase_set_timeout(refusals, TIMEOUT_S);
+	tcase_set_timeout(others, TIMEOUT_S);
 	tcase_add_test(calls, calls_on_a_running_thread);
 	tcase_add_test(calls, calls_on_a_blocked_thread);
 	tcase_add_test(calls, failing_call_returns_its_errno);
@@ -601,9 +642,9 @@ Suite *borrow_suite(void)
 	suite_add_tcase(suite, ends);
 	tcase_add_test(refusals, second_tracer_is_told_who_was_first);
 	tcase_add_test(refusals, stranger_is_denied_with_a_hint);
+	tcase_add_test(refusals, thread_of_another_abi_is_unsupported);
 	tcase_add_test(refusals, thread_that_does_not_stop_is_left_alone);
 	suite_add_tcase(suite, refusals);
-	tcase_set_timeout(others, 60);
 	tcase_add_test(others, only_one_thread_of_a_thousand_is_stopped);
 	suite_add_tcase(suite, others);
 	return suite;

@@ -280,7 +280,7 @@ static pid_t child_that_waits(unsigned int ms)
 
 	if (child == 0) {
 		die_with_parent();
-		sleep_ms(ms);
+		wait_ms(ms);
 		_exit(0);
 	}
 	return child;
@@ -307,7 +307,7 @@ static long in_fcntl_setlkw(struct board *board)
 		fcntl(fd, F_SETLK, &lock);
 		if (write(held[1], "", 1) != 1)
 			_exit(1);
-		sleep_ms(WAIT_MS);
+		wait_ms(WAIT_MS);
 		_exit(0);
 	}
 	if (read(held[0], &byte, 1) != 1)
@@ -327,7 +327,7 @@ static long in_msgrcv(struct board *board)
 
 	if (fork() == 0) {
 		die_with_parent();
-		sleep_ms(WAIT_MS);
+		wait_ms(WAIT_MS);
 		msgsnd(id, &message, 1, 0);
 		_exit(0);
 	}
@@ -497,7 +497,7 @@ static void borrow_from_all(unsigned int borrows, unsigned int syscalls)
 
 	for (size_t i = 0; i < CALLS; i++)
 		waiter_start(&waiters[i], &calls[i]);
-	sleep_ms(BORROW_AT);
+	wait_ms(BORROW_AT);
 	for (unsigned int round = 0; round < borrows; round++) {
 		for (size_t i = 0; i < CALLS; i++) {
 			if (now_ms() - waiters[i].started_ms < LAST_BORROW_AT)
@@ -505,7 +505,7 @@ static void borrow_from_all(unsigned int borrows, unsigned int syscalls)
 		}
 	}
 	while (now_ms() < waiters[CALLS - 1].started_ms + WAKE_AT)
-		sleep_ms(1);
+		wait_ms(1);
 	for (size_t i = 0; i < CALLS; i++) {
 		if (calls[i].duration == WOKEN)
 			waiter_wake(&waiters[i]);
@@ -566,7 +566,7 @@ START_TEST(signal_during_the_borrow_ends_epoll_wait)
 	struct borrow_stats stats;
 
 	victim_start(&victim, wait_for_signal);
-	sleep_ms(20);
+	wait_ms(20);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i);
 	kill(victim.pid, SIGUSR1);
@@ -587,14 +587,14 @@ START_TEST(ignored_signal_during_the_borrow_does_not)
 	struct borrow_stats stats;
 
 	victim_start(&victim, wait_for_signal);
-	sleep_ms(20);
+	wait_ms(20);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i);
 	/* Queued only because T is traced: its default is to be ignored. */
 	kill(victim.pid, SIGWINCH);
 	stats = victim_return(borrow);
 	ck_assert(stats.rewound);
-	sleep_ms(50);
+	wait_ms(50);
 	ck_assert_uint_eq(victim.board->word[FINISHED], 0);
 	victim_stop(&victim);
 }
@@ -644,7 +644,7 @@ START_TEST(signal_that_only_the_call_lets_through_ends_it)
 	struct borrow *borrow;
 
 	victim_start(&victim, _i & 1 ? wait_in_epoll_pwait : wait_in_ppoll);
-	sleep_ms(20);
+	wait_ms(20);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i / 2);
 	kill(victim.pid, SIGUSR1);
@@ -664,13 +664,13 @@ START_TEST(borrow_before_the_signal_keeps_the_calls_mask)
 	struct borrow *borrow;
 
 	victim_start(&victim, _i & 1 ? wait_in_epoll_pwait : wait_in_ppoll);
-	sleep_ms(20);
+	wait_ms(20);
 	for (int i = 0; i < 10; i++) {
 		borrow = victim_borrow(&victim);
 		borrow_call_getpid(borrow, &victim, (unsigned int)_i / 2);
 		victim_return(borrow);
 	}
-	sleep_ms(20);
+	wait_ms(20);
 	ck_assert_uint_eq(victim.board->word[FINISHED], 0);
 	kill(victim.pid, SIGUSR1);
 	ck_assert(wait_for(&victim.board->word[FINISHED], 1));
@@ -719,7 +719,9 @@ Suite *borrow_restart_suite(void)
 	TCase *eintr = tcase_create("eintr");
 	TCase *storm = tcase_create("storm");
 
-	tcase_set_timeout(matrix, 20);
+	tcase_set_timeout(matrix, TIMEOUT_S);
+	tcase_set_timeout(eintr, TIMEOUT_S);
+	tcase_set_timeout(storm, TIMEOUT_S);
 	tcase_add_test(matrix, blocked_calls_do_not_notice_a_mere_stop);
 	tcase_add_test(matrix, blocked_calls_do_not_notice_ten_calls);
 	tcase_add_test(matrix, blocked_calls_do_not_notice_forty_borrows);
@@ -729,7 +731,6 @@ Suite *borrow_restart_suite(void)
 	tcase_add_loop_test(eintr, signal_that_only_the_call_lets_through_ends_it, 0, 4);
 	tcase_add_loop_test(eintr, borrow_before_the_signal_keeps_the_calls_mask, 0, 4);
 	suite_add_tcase(suite, eintr);
-	tcase_set_timeout(storm, 60);
 	tcase_add_test(storm, thousand_borrows_give_no_eintr);
 	suite_add_tcase(suite, storm);
 	return suite;

@@ -164,7 +164,7 @@ START_TEST(interrupted_sequence_is_aborted)
 	for (int i = 0; i < 30; i++) {
 		uint64_t before, section;
 
-		sleep_ms(3);
+		wait_ms(3);
 		borrow = victim_borrow(&victim);
 		if (victim.board->bad) {
 			victim_return(borrow);
@@ -229,6 +229,30 @@ START_TEST(filter_that_kills_is_suspended_for_calls)
 	} else {
 		assert_fails(call_memfd_create(borrow, (uint64_t)name, &result), ERROR_DENIED);
 	}
+	victim_return(borrow);
+	victim_expect_progress(&victim);
+	victim_stop(&victim);
+}
+END_TEST
+
+static void strict_and_spin(struct board *board)
+{
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+		_exit(1);
+	spin(board);
+}
+
+START_TEST(strict_mode_is_suspended_for_calls)
+{
+	struct victim victim;
+	struct borrow *borrow;
+
+	if (geteuid() != 0)
+		return;
+	victim_start(&victim, strict_and_spin);
+	borrow = victim_borrow(&victim);
+	ck_assert_int_eq(borrow_seccomp(borrow), BORROW_SECCOMP_STRICT);
+	borrow_call_getpid(borrow, &victim, 3);
 	victim_return(borrow);
 	victim_expect_progress(&victim);
 	victim_stop(&victim);
@@ -529,7 +553,7 @@ START_TEST(self_restored_thread_sleeps_on_with_mask_and_signal_stack)
 
 	held = CODE_BASE;
 	victim_start(&victim, sleep_once);
-	sleep_ms(100);
+	wait_ms(100);
 	borrow = start_self_restore(&victim);
 	ck_assert(wait_for(&victim.board->word[BOOT_RESTORE], 2));
 	assert_ok(borrow_let_go(borrow, NULL));
@@ -566,20 +590,22 @@ Suite *borrow_state_suite(void)
 	TCase *filters = tcase_create("filters");
 	TCase *frames = tcase_create("frames");
 
-	tcase_set_timeout(registers, 60);
+	tcase_set_timeout(registers, TIMEOUT_S);
+	tcase_set_timeout(sequences, TIMEOUT_S);
+	tcase_set_timeout(filters, TIMEOUT_S);
+	tcase_set_timeout(frames, TIMEOUT_S);
 	tcase_add_test(registers, general_registers_survive_a_thousand_borrows);
 	tcase_add_loop_test(registers, vector_registers_survive_a_thousand_borrows, 0,
 			    CODE_VECTORS);
 	tcase_add_test(registers, registers_are_those_of_the_thread);
 	suite_add_tcase(suite, registers);
-	tcase_set_timeout(sequences, 20);
 	tcase_add_test(sequences, interrupted_sequence_is_aborted);
 	suite_add_tcase(suite, sequences);
 	tcase_add_test(filters, filter_that_kills_is_suspended_for_calls);
+	tcase_add_test(filters, strict_mode_is_suspended_for_calls);
 	tcase_add_test(filters, filter_that_cannot_be_suspended_is_respected);
 	tcase_add_test(filters, user_dispatch_is_off_for_calls_and_back_afterwards);
 	suite_add_tcase(suite, filters);
-	tcase_set_timeout(frames, 60);
 	tcase_add_loop_test(frames, thread_that_restored_itself_can_be_let_go, 0, CODE_VECTORS);
 	tcase_add_loop_test(frames, death_during_a_run_leaves_the_thread_intact, 0, CODE_VECTORS);
 	tcase_add_loop_test(frames, death_during_guarded_calls_leaves_vectors_intact, 0,

@@ -380,7 +380,7 @@ static struct counts compare(const struct module *module, const struct ehframe_t
 	return counts;
 }
 
-static double now_ms(void)
+static double cpu_ms(void)
 {
 	struct timespec time;
 
@@ -398,9 +398,9 @@ static void check_module(const char *path, bool full)
 	if (!module_open(path, &module))
 		return;
 	module.in.full = full;
-	start = now_ms();
+	start = cpu_ms();
 	assert_ok(ehframe_compile(&module.in, &table));
-	start = now_ms() - start;
+	start = cpu_ms() - start;
 	assert_ok(ehframe_verify(table.table, table.size));
 	counts = compare(&module, &table);
 	if (getenv("HA_TEST_FIGURES"))

@@ -310,7 +310,7 @@ START_TEST(process_that_became_another_program_is_gone)
 	assert_ok(target_read(victim.target, (uint64_t)&victim, &word, 8));
 	victim.board->word[GO] = 1;
 	for (int i = 0; i < 500 && !err; i++) {
-		sleep_ms(10);
+		wait_ms(10);
 		err = target_check(victim.target);
 	}
 	ck_assert(error_is(err, ERROR_GONE));
@@ -337,7 +337,7 @@ static void *go_on_alone(void *argument)
 		_exit(1);
 	board->word[DESCRIPTOR] = (uint64_t)pair[0];
 	board->word[ADDRESS] = (uint64_t)&thread_board;
-	sleep_ms(50);
+	wait_ms(50);
 	board->ready = 1;
 	for (;;)
 		board->rounds++;
@@ -479,6 +479,10 @@ Suite *target_suite(void)
 	TCase *ends = tcase_create("ends");
 	TCase *others = tcase_create("others");
 
+	tcase_set_timeout(opening, TIMEOUT_S);
+	tcase_set_timeout(memory, TIMEOUT_S);
+	tcase_set_timeout(ends, TIMEOUT_S);
+	tcase_set_timeout(others, TIMEOUT_S);
 	tcase_add_test(opening, opens_a_process_and_knows_it);
 	tcase_add_test(opening, process_that_does_not_exist_is_not_found);
 	tcase_add_test(opening, process_that_has_ended_is_gone);

@@ -76,7 +76,7 @@ START_TEST(lists_threads_with_state_name_and_time)
 	struct victim victim;
 
 	victim_start(&victim, three_threads);
-	sleep_ms(100);
+	wait_ms(100);
 	assert_ok(threads_read(victim.target, &threads));
 	ck_assert_uint_eq(threads.count, 3);
 	main = find(&threads, (uint64_t)victim.pid);
@@ -105,7 +105,7 @@ START_TEST(knows_what_a_thread_waits_for)
 	struct victim victim;
 
 	victim_start(&victim, three_threads);
-	sleep_ms(20);
+	wait_ms(20);
 	assert_ok(thread_read_syscall(victim.target, (pid_t)victim.board->word[TID_IDLE], &call));
 	ck_assert(call.blocked);
 	ck_assert_int_eq(call.number, SYS_read);
@@ -132,7 +132,8 @@ START_TEST(reads_tracer_filter_and_signals)
 	ck_assert_uint_eq(status.seccomp, 0);
 	ck_assert_uint_eq(status.pending, 0);
 	borrow = victim_borrow(&victim);
-	kill(victim.pid, SIGUSR1);
+	/* To the stopped thread alone: another one would take it. */
+	syscall(SYS_tgkill, victim.pid, victim.pid, SIGUSR1);
 	assert_ok(thread_read_status(victim.target, victim.pid, &status));
 	ck_assert_int_eq(status.tracer, getpid());
 	ck_assert_uint_eq(status.pending, UINT64_C(1) << (SIGUSR1 - 1));
@@ -150,7 +151,7 @@ START_TEST(main_thread_first_then_by_time_idle_last)
 
 	victim_start(&victim, three_threads);
 	/* More than a clock tick */
-	sleep_ms(100);
+	wait_ms(100);
 	assert_ok(threads_read(victim.target, &threads));
 	assert_ok(threads_rank(victim.target, &threads, &order, &count));
 	ck_assert_uint_eq(count, 3);
@@ -248,7 +249,7 @@ START_TEST(parent_of_vfork_is_not_asked)
 	size_t count;
 
 	victim_start(&victim, parent_of_vfork);
-	sleep_ms(20);
+	wait_ms(20);
 	assert_ok(threads_read(victim.target, &threads));
 	ck_assert_uint_eq(threads.count, 1);
 	ck_assert(!thread_may_be_borrowed(&threads.thread[0]));
@@ -307,6 +308,8 @@ Suite *threads_suite(void)
 	TCase *reading = tcase_create("reading");
 	TCase *choice = tcase_create("choice");
 
+	tcase_set_timeout(reading, TIMEOUT_S);
+	tcase_set_timeout(choice, TIMEOUT_S);
 	tcase_add_test(reading, lists_threads_with_state_name_and_time);
 	tcase_add_test(reading, knows_what_a_thread_waits_for);
 	tcase_add_test(reading, reads_tracer_filter_and_signals);

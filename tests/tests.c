@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *path_join(const char *folder, const char *format, va_list args)
@@ -70,4 +71,20 @@ char *tests_read_file(const char *path)
 	if (text)
 		text[size] = '\0';
 	return text;
+}
+
+void wait_ms(unsigned int ms)
+{
+	struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	while (nanosleep(&left, &left))
+		;
+}
+
+double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }

@@ -46,4 +46,9 @@ char *tests_source_path(const char *format, ...) PRINTF(1, 2);
 /* The whole of a file, NUL-terminated, malloc'ed; NULL if it cannot be read. */
 char *tests_read_file(const char *path);
 
+/* Sleep, signals or not. */
+void wait_ms(unsigned int ms);
+/* Milliseconds of CLOCK_MONOTONIC. */
+double now_ms(void);
+
 #endif
