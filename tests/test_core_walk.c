@@ -144,6 +144,7 @@ START_TEST(ends_at_return_address_0)
 	fake_stack_push(&stack, 16, 0);
 	assert_frames(PC(F_RSP24));
 	ck_assert_uint_eq(result.flags, 0);
+	ck_assert(!result.learnable);
 }
 END_TEST
 
@@ -270,7 +271,11 @@ START_TEST(follows_a_realigned_frame)
 	fake_stack_store(frame + 48, frame + 96);
 	frame = fake_stack_push(&stack, 24, PC(F_START));
 	assert_frames(PC(F_DEREF), PC(F_RBP), PC(F_START));
-	ck_assert(!result.learnable);
+	ck_assert(result.learnable);
+	/* rbp, what is below it, and the rbp that was saved there. */
+	ck_assert_uint_eq(result.rbps, 3);
+	ck_assert_uint_eq(trace.rbp[1].slot, 4);
+	ck_assert_uint_eq(trace.rbp[1].value, 12);
 }
 END_TEST
 

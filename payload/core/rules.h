@@ -34,6 +34,7 @@ struct rules {
 	const struct ha_module_index *index; /* immutable */
 	uint64_t *cache;
 	uint64_t generation; /* as in a cache word */
+	uint32_t version;    /* of the index: another one for each that is published */
 };
 
 /* Take the current module index. False if there is none yet. */
@@ -46,6 +47,7 @@ static inline bool rules_begin(const struct ha_shm *shm, struct rules *ret)
 	ret->shm = shm;
 	ret->index = shm_at(shm, offset);
 	ret->cache = shm_region(shm, HA_REGION_PC_CACHE);
+	ret->version = (uint32_t)(offset / 8);
 	ret->generation = (uint64_t)(ret->index->generation % RULES_GENERATIONS + 1) << 16;
 	return true;
 }

@@ -57,9 +57,9 @@ static inline uint64_t node_make(uint64_t hash, enum node_kind kind, uint32_t sl
 _Static_assert(CANDIDATES_MAX <= 1u << 24, "a node has 24 bits for a candidate");
 
 struct candidate {
-	uint64_t check;	     /* hash of the words in slot[] */
-	uint32_t generation; /* of the module index; written by whoever confirms it */
-	uint32_t meta;	     /* site, frames - 1, whether rbp entries follow */
+	uint64_t check;	  /* hash of the words in slot[] */
+	uint32_t version; /* of the module index; written by whoever confirms it */
+	uint32_t meta;	  /* site, frames - 1, whether rbp entries follow */
 	/*
 	 * The slots of the return addresses, ascending, filled up to a multiple of
 	 * 4 with the first one. Behind them, if there are any: the number of rbp
@@ -145,13 +145,12 @@ static NOINLINE bool rbps_match(const struct candidate *candidate, uint64_t base
 }
 
 /* Whether the stack at @base, with @room words, is the candidate's. */
-static inline bool candidate_matches(const struct candidate *candidate, uint32_t generation,
+static inline bool candidate_matches(const struct candidate *candidate, uint32_t version,
 				     uint64_t base, uint64_t room)
 {
 	uint32_t frames = candidate_frames(candidate);
 
-	if (load_relaxed(&candidate->generation) != generation ||
-	    candidate->slot[frames - 1] >= room)
+	if (load_relaxed(&candidate->version) != version || candidate->slot[frames - 1] >= room)
 		return false;
 	if (words_hash(base, candidate->slot, slots_filled(frames)) != candidate->check)
 		return false;
@@ -237,7 +236,7 @@ bool trie_find(const struct walk_start *start, uint32_t *site_ret)
 				 branch_word(node, word_at(root.base, NODE_SLOT(node)), root.base));
 	}
 	candidate = candidate_at(start->shm, NODE_CANDIDATE(node));
-	if (!candidate_matches(candidate, start->rules.index->generation, root.base, root.room))
+	if (!candidate_matches(candidate, start->rules.version, root.base, root.room))
 		return false;
 	*site_ret = candidate_site(candidate);
 	return true;
@@ -251,7 +250,7 @@ struct lesson {
 	struct root root;
 	const struct walk_trace *trace;
 	const struct walk_result *result;
-	uint32_t generation;
+	uint32_t version;
 	uint32_t site;
 	uint32_t candidate; /* its own, once it has one */
 };
@@ -355,7 +354,7 @@ static uint32_t candidate_write(const struct lesson *lesson)
 	if (number + lines > CANDIDATES_MAX)
 		return NO_CANDIDATE;
 	candidate = candidate_at(lesson->shm, number);
-	candidate->generation = lesson->generation;
+	candidate->version = lesson->version;
 	candidate->meta = lesson->site | (frames - 1) << META_FRAMES_SHIFT | (rbps ? META_RBPS : 0);
 	for (uint32_t i = 0; i < filled; i++)
 		candidate->slot[i] = trace->slot[i < frames ? i : 0];
@@ -474,7 +473,7 @@ static bool lesson_step(struct lesson *lesson, uint64_t *hash)
 	if (differs)
 		return branch_put(lesson, seat, node, *hash, &difference);
 	if (difference.kind == DIFFERENCE_NONE && candidate_site(other) == lesson->site)
-		store_relaxed(&other->generation, lesson->generation);
+		store_relaxed(&other->version, lesson->version);
 	else
 		lesson_put(lesson, seat, node, *hash);
 	return false;
@@ -509,7 +508,7 @@ void trie_learn(const struct walk_start *start, const struct walk_trace *trace,
 		.root = root_of(start),
 		.trace = trace,
 		.result = result,
-		.generation = start->rules.index->generation,
+		.version = start->rules.version,
 		.site = site,
 	};
 	uint64_t hash = lesson.root.hash;

@@ -24,8 +24,8 @@
  * Nothing here can make a wrong site, since each candidate is checked; a lost
  * or stale node costs a walk. So nodes are published and replaced by one
  * compare-and-swap each, and when a line of the table is full one is dropped.
- * Candidates never change, but for the generation that they were last seen
- * to be right under.
+ * Candidates never change, but for the version of the module index that they
+ * were last seen to be right under.
  */
 #ifndef PAYLOAD_CORE_TRIE_H
 #define PAYLOAD_CORE_TRIE_H

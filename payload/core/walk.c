@@ -6,12 +6,15 @@
 #include <stddef.h>
 
 #define SLOT_MAX 0xffffu
+/* The key of a frame whose return address is 0: there is none. */
+#define NO_CALLER (~0ull)
 /* Frame pointer steps in code without tables that are tried to get back to code with tables. */
 #define GUESS_STEPS 32u
 
 enum step {
 	STEP_TAKEN,
 	STEP_END,  /* this was the outermost frame */
+	STEP_ZERO, /* likewise, told by a return address of 0 */
 	STEP_CUT,  /* cannot go on */
 	STEP_FULL, /* no room for the next frame */
 };
@@ -23,6 +26,7 @@ struct walk {
 	const struct walk_start *start;
 	struct walk_trace *trace;
 	struct walk_result result;
+	uint64_t base;		    /* address of slot 0 */
 	struct stack_bounds bounds; /* of what may be read of the stack that sp is on */
 	/* The current frame. */
 	uint64_t key; /* address inside its current instruction; for a call the last byte of it */
@@ -52,28 +56,64 @@ static bool is_entry(const struct ha_shm *shm, uint64_t address)
 }
 
 /*
- * Add the current frame to the trace, which has room. A frame of entry's stubs
- * stays out: the application did not put it there.
+ * Add a frame to the trace, which has room. One of entry's stubs stays out: the
+ * application did not put it there.
  */
-static inline void walk_record(struct walk *walk)
+static void record(struct walk *walk, uint64_t key, uint64_t sp)
 {
 	const struct walk_start *start = walk->start;
 	struct walk_result *result = &walk->result;
 	const struct ha_module *module;
 
-	if (UNLIKELY(is_entry(start->shm, walk->key))) {
+	if (UNLIKELY(is_entry(start->shm, key))) {
 		result->learnable = false;
 		return;
 	}
-	walk->trace->slot[result->frames] =
-		(uint16_t)((walk->sp - 8 - walk_base(start->frame)) / 8);
-	walk->trace->pc[result->frames++] = walk->key + 1;
+	walk->trace->slot[result->frames] = (uint16_t)((sp - 8 - walk->base) / 8);
+	walk->trace->pc[result->frames++] = key + 1;
 	if (UNLIKELY(start->loads_differ)) {
 		result->learnable = false;
-		module = rules_module(&start->rules, walk->key);
+		module = rules_module(&start->rules, key);
 		if (!module || !(module->flags & HA_MODULE_PERMANENT))
 			result->flags |= HA_SITE_STALE;
 	}
+}
+
+/*
+ * Note that the next CFA follows from a word of the stack that points into it:
+ * a saved rbp, mostly. The word was loaded from @slot, counted from base.
+ */
+static void trace_word(struct walk *walk, uint64_t slot, uint64_t word, uint32_t frames)
+{
+	struct walk_result *result = &walk->result;
+
+	if (!result->learnable)
+		return;
+	if (word < walk->base || (word - walk->base) / 8 > SLOT_MAX || word & 7 ||
+	    slot > SLOT_MAX || result->rbps == WALK_RBPS_MAX) {
+		result->learnable = false;
+		return;
+	}
+	walk->trace->rbp[result->rbps++] = (struct walk_rbp){
+		.slot = (uint16_t)slot,
+		.value = (uint16_t)((word - walk->base) / 8),
+		.frame = (uint16_t)frames,
+	};
+}
+
+static void trace_rbp(struct walk *walk, uint64_t rbp, uint32_t frames)
+{
+	if (walk->rbp_traced)
+		return;
+	walk->rbp_traced = true;
+	trace_word(walk, walk->rbp_slot, rbp, frames);
+}
+
+/* The current frame's rbp was loaded from this address just now. */
+static void set_rbp_source(struct walk *walk, uint64_t address)
+{
+	walk->rbp_slot = (address - walk->base) / 8;
+	walk->rbp_traced = false;
 }
 
 /* ---- steps that the hot loop does not take ---- */
@@ -86,8 +126,8 @@ static enum step step_to(struct walk *walk, uint64_t cfa, uint64_t pc, uint64_t 
 	walk->rbp = rbp;
 	walk->context = 0;
 	if (!pc)
-		return STEP_END;
-	walk_record(walk);
+		return STEP_ZERO;
+	record(walk, walk->key, cfa);
 	return STEP_TAKEN;
 }
 
@@ -120,10 +160,12 @@ static enum step step_by_frame_pointer(struct walk *walk)
 {
 	uint64_t rbp = walk->rbp;
 
-	walk->result.learnable = false;
+	/* The words that are looked at here are those that the next steps take. */
 	if (!guess_leads_home(walk, rbp))
 		return STEP_CUT;
 	walk->result.flags |= HA_SITE_GUESSED;
+	trace_rbp(walk, rbp, walk->result.frames);
+	set_rbp_source(walk, rbp);
 	return step_to(walk, rbp + 16, stack_load(rbp + 8), stack_load(rbp));
 }
 
@@ -157,7 +199,7 @@ static enum step step_signal(struct walk *walk)
 		/* The handler ran on another stack. */
 		if (walk->switched ||
 		    !stack_find(walk->start->shm, walk->start->fs, sp, &walk->bounds)) {
-			walk_record(walk);
+			record(walk, walk->key, sp);
 			return STEP_CUT;
 		}
 		walk->switched = true;
@@ -165,7 +207,7 @@ static enum step step_signal(struct walk *walk)
 	}
 	walk->sp = sp;
 	walk->saved_sp = sp;
-	walk_record(walk);
+	record(walk, walk->key, sp);
 	return STEP_TAKEN;
 }
 
@@ -218,8 +260,7 @@ static void restore_saved(struct walk *walk, const struct ha_rule_ext *ext, uint
 	}
 }
 
-static bool ext_rbp(const struct walk *walk, const struct ha_rule_ext *ext, uint64_t cfa,
-		    uint64_t *ret)
+static bool ext_rbp(struct walk *walk, const struct ha_rule_ext *ext, uint64_t cfa, uint64_t *ret)
 {
 	uint64_t slot;
 
@@ -231,7 +272,33 @@ static bool ext_rbp(const struct walk *walk, const struct ha_rule_ext *ext, uint
 		return true;
 	if (!word_in_bounds(walk, slot))
 		return false;
+	if (ext->flags & HA_EXT_RBP_DEREF)
+		trace_rbp(walk, walk->rbp, walk->result.frames);
+	set_rbp_source(walk, slot);
 	*ret = stack_load(slot);
+	return true;
+}
+
+/* The CFA by an ext rule. False if it cannot be told. */
+static bool ext_cfa(struct walk *walk, const struct ha_rule_ext *ext, uint64_t *ret)
+{
+	uint64_t cfa, word;
+
+	if (!register_value(walk, ext->base, &cfa))
+		return false;
+	if (ext->base == HA_EXT_RBP)
+		trace_rbp(walk, cfa, walk->result.frames);
+	else if (ext->base != HA_EXT_RSP)
+		walk->result.learnable = false;
+	cfa += (uint64_t)(int64_t)ext->cfa_offset;
+	if (ext->flags & HA_EXT_DEREF) {
+		if (!word_in_bounds(walk, cfa))
+			return false;
+		word = stack_load(cfa);
+		trace_word(walk, (cfa - walk->base) / 8, word, walk->result.frames);
+		cfa = word + (uint64_t)(int64_t)ext->cfa_add;
+	}
+	*ret = cfa;
 	return true;
 }
 
@@ -240,17 +307,11 @@ static enum step step_ext(struct walk *walk)
 	const struct ha_rule_ext *ext = rules_ext(&walk->start->rules, walk->key);
 	uint64_t cfa, pc, rbp = walk->rbp;
 
-	walk->result.learnable = false;
-	if (!ext || ext->flags & HA_EXT_STOP || !register_value(walk, ext->base, &cfa))
+	if (!ext || ext->flags & HA_EXT_STOP || !ext_cfa(walk, ext, &cfa))
 		return STEP_CUT;
-	cfa += (uint64_t)(int64_t)ext->cfa_offset;
-	if (ext->flags & HA_EXT_DEREF) {
-		if (!word_in_bounds(walk, cfa))
-			return STEP_CUT;
-		cfa = stack_load(cfa) + (uint64_t)(int64_t)ext->cfa_add;
-	}
 	/* With the return address in a register a frame may be empty. */
 	if (ext->flags & HA_EXT_RA_REGISTER) {
+		walk->result.learnable = false;
 		if (cfa < walk->sp || cfa >= walk->bounds.high || cfa & 7 ||
 		    !register_value(walk, ext->ra, &pc))
 			return STEP_CUT;
@@ -296,59 +357,68 @@ static NOINLINE enum step step_escape(struct walk *walk, uint32_t rule)
 	case HA_ESCAPE_UNKNOWN:
 		return step_by_frame_pointer(walk);
 	default:
-		walk->result.learnable = false;
 		return STEP_CUT;
 	}
 }
 
 /* ---- the hot loop ---- */
 
-/* Note that a CFA is computed from rbp. */
-static void trace_rbp(struct walk *walk)
+/*
+ * Take steps by packed rules, in registers. Returns STEP_TAKEN at the first
+ * rule that is none, or without room for a frame, with *@rule set to the rule
+ * of the current frame; else how the walk ended.
+ */
+static enum step walk_packed(struct walk *walk, uint32_t *rule_ret)
 {
-	struct walk_rbp *entry = &walk->trace->rbp[walk->result.rbps];
-	uint64_t base = walk_base(walk->start->frame);
+	const struct rules rules = walk->start->rules;
+	const struct ha_shm *shm = walk->start->shm;
+	const uint64_t base = walk->base, high = walk->bounds.high;
+	uint64_t key = walk->key, sp = walk->sp, rbp = walk->rbp;
+	uint32_t frames = walk->result.frames;
+	enum step step = STEP_TAKEN;
 
-	if (walk->rbp_traced || !walk->result.learnable)
-		return;
-	if (walk->rbp < base || (walk->rbp - base) / 8 > SLOT_MAX || walk->rbp_slot > SLOT_MAX ||
-	    walk->result.rbps == WALK_RBPS_MAX) {
-		walk->result.learnable = false;
-		return;
+	for (;;) {
+		uint32_t rule = rules_find(&rules, key);
+		uint64_t cfa = HA_RULE_OFFSET(rule), slot;
+
+		*rule_ret = rule;
+		if (UNLIKELY(rule > 0xffff || HA_RULE_IS_ESCAPE(rule) || frames == HA_FRAMES_MAX))
+			break;
+		cfa += rule & HA_RULE_RBP ? rbp : sp;
+		slot = cfa - HA_RULE_SAVED(rule) * 8;
+		if (UNLIKELY(cfa <= sp || cfa > high || cfa & 7 || slot < sp)) {
+			step = STEP_CUT;
+			break;
+		}
+		if (rule & HA_RULE_RBP && !walk->rbp_traced)
+			trace_rbp(walk, rbp, frames);
+		if (HA_RULE_SAVED(rule)) {
+			rbp = stack_load(slot);
+			walk->rbp_slot = (slot - base) / 8;
+			walk->rbp_traced = false;
+		}
+		sp = cfa;
+		key = stack_load(cfa - 8) - 1;
+		if (UNLIKELY(key == NO_CALLER)) {
+			step = STEP_ZERO;
+			break;
+		}
+		if (UNLIKELY(is_entry(shm, key) || walk->start->loads_differ)) {
+			walk->result.frames = frames;
+			record(walk, key, sp);
+			frames = walk->result.frames;
+			continue;
+		}
+		walk->trace->slot[frames] = (uint16_t)((cfa - 8 - base) / 8);
+		walk->trace->pc[frames++] = key + 1;
 	}
-	entry->slot = (uint16_t)walk->rbp_slot;
-	entry->value = (uint16_t)((walk->rbp - base) / 8);
-	entry->frame = (uint16_t)walk->result.frames;
-	walk->rbp_traced = true;
-	walk->result.rbps++;
-}
-
-static inline enum step step_packed(struct walk *walk, uint32_t rule)
-{
-	uint64_t cfa = HA_RULE_OFFSET(rule) + (rule & HA_RULE_RBP ? walk->rbp : walk->sp);
-	uint64_t pc;
-
-	if (UNLIKELY(!cfa_is_sound(walk, cfa)))
-		return STEP_CUT;
-	if (rule & HA_RULE_RBP)
-		trace_rbp(walk);
-	if (HA_RULE_SAVED(rule)) {
-		uint64_t slot = cfa - HA_RULE_SAVED(rule) * 8;
-
-		if (UNLIKELY(slot < walk->sp))
-			return STEP_CUT;
-		walk->rbp = stack_load(slot);
-		walk->rbp_slot = (slot - walk_base(walk->start->frame)) / 8;
-		walk->rbp_traced = false;
-	}
-	pc = stack_load(cfa - 8);
-	walk->key = pc - 1;
-	walk->sp = cfa;
-	walk->context = 0;
-	if (UNLIKELY(!pc))
-		return STEP_END;
-	walk_record(walk);
-	return STEP_TAKEN;
+	if (sp != walk->sp)
+		walk->context = 0;
+	walk->key = key;
+	walk->sp = sp;
+	walk->rbp = rbp;
+	walk->result.frames = frames;
+	return step;
 }
 
 bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
@@ -377,6 +447,7 @@ void walk_run(const struct walk_start *start, struct walk_trace *trace, struct w
 		.start = start,
 		.trace = trace,
 		.result = {.learnable = true},
+		.base = walk_base(frame),
 		.bounds = {walk_base(frame), start->bounds.high},
 		.key = frame->ra - 1,
 		.sp = (uint64_t)(frame + 1),
@@ -385,26 +456,24 @@ void walk_run(const struct walk_start *start, struct walk_trace *trace, struct w
 		.saved_sp = (uint64_t)(frame + 1),
 		.saved_known = (1u << SAVED_REGISTERS) - 1,
 	};
-	enum step step = STEP_TAKEN;
+	enum step step;
+	uint32_t rule;
 
-	walk_record(&walk);
-	while (step == STEP_TAKEN) {
-		uint32_t rule = rules_find(&start->rules, walk.key);
-
-		if (UNLIKELY(walk.result.frames == HA_FRAMES_MAX && rule != HA_ESCAPE_END))
-			step = STEP_FULL;
-		else if (LIKELY(rule <= 0xffff && !HA_RULE_IS_ESCAPE(rule)))
-			step = step_packed(&walk, rule);
-		else
+	record(&walk, walk.key, walk.sp);
+	do {
+		step = walk_packed(&walk, &rule);
+		if (step != STEP_TAKEN)
+			break;
+		step = STEP_FULL;
+		if (walk.result.frames < HA_FRAMES_MAX || rule == HA_ESCAPE_END)
 			step = step_escape(&walk, rule);
-	}
-	if (step == STEP_CUT) {
+	} while (step == STEP_TAKEN);
+	if (step == STEP_CUT)
 		walk.result.flags |= HA_SITE_TRUNCATED;
-		walk.result.learnable = false;
-	}
 	if (step == STEP_FULL)
 		walk.result.flags |= HA_SITE_DEEP;
-	if ((walk.sp - walk_base(frame)) / 8 > SLOT_MAX)
+	/* A slot that holds 0 is not among those that the trie compares. */
+	if (step == STEP_CUT || step == STEP_ZERO || (walk.sp - walk.base) / 8 > SLOT_MAX)
 		walk.result.learnable = false;
 	*ret = walk.result;
 }

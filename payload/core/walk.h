@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A saved rbp that a CFA was computed from. */
+/* A saved rbp, or another pointer into the stack, that a CFA was computed from. */
 struct walk_rbp {
 	uint16_t slot;	/* where it was saved, in words from base */
 	uint16_t value; /* the word that it points to, likewise */
@@ -61,7 +61,8 @@ struct walk_result {
 	/*
 	 * Every word that decided over the result is in the trace: return
 	 * addresses and the saved rbp's. Not so if there was a signal frame, a
-	 * guess, an ext rule, a frame of entry's, or if the walk was cut short.
+	 * frame of entry's, a CFA by a rare register, a return address of 0, or if
+	 * the walk was cut short.
 	 */
 	bool learnable;
 };
