@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/nesting.h"
 
+#include "injector/codereader.h"
 #include "injector/functions.h"
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
-#include "resolver/insn.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -21,16 +21,8 @@
 #define INSNS_OPERATOR 1000u
 #define FUNCTION_BYTES 8192u /* a jump further than this from a function's start is a tail call */
 #define PENDING_MAX    512u
-#define VISITED_SLOTS  4096u  /* a power of two, > 2 * INSNS_OPERATOR */
-#define BLOCK_BYTES    16384u /* of code, read and cached at once; a power of two */
-#define CACHED_BLOCKS  32u
+#define VISITED_SLOTS  4096u /* a power of two, > 2 * INSNS_OPERATOR */
 #define RECURSION_MAX  8
-
-struct block {
-	uint64_t address;  /* 1 = empty */
-	size_t first, end; /* the bytes that could be read */
-	uint8_t bytes[BLOCK_BYTES];
-};
 
 struct decision {
 	uint64_t address;
@@ -47,11 +39,8 @@ struct named_slot {
 };
 
 struct nesting_walker {
-	const struct memory_reader *memory;
 	const struct modules *modules;
-	struct insn_decoder *decoder;
-	struct block block[CACHED_BLOCKS];
-	size_t next_block;
+	struct code_reader *code;
 	struct named_slot *slot; /* sorted by address */
 	size_t slot_count;
 	bool sorted;
@@ -149,93 +138,9 @@ static void remember(const struct remembered *key, enum nesting result)
 	pthread_mutex_unlock(&memory_of_decisions.lock);
 }
 
-/* ---- reading code */
-
-/* An object's code need not fill the block: then it is read page by page. */
-static void block_fill(const struct memory_reader *memory, uint64_t address, struct block *block)
-{
-	block->first = 0;
-	block->end = BLOCK_BYTES;
-	if (memory_try(memory, block->address, block->bytes, BLOCK_BYTES))
-		return;
-	block->first = block->end = (address - block->address) & ~(size_t)(HA_PAGE - 1);
-	while (block->end < BLOCK_BYTES &&
-	       memory_try(memory, block->address + block->end, block->bytes + block->end, HA_PAGE))
-		block->end += HA_PAGE;
-}
-
-/* The block with @address, or NULL if it cannot be read. */
-static const struct block *block_get(struct nesting_walker *walker, uint64_t address)
-{
-	uint64_t start = address & ~((uint64_t)BLOCK_BYTES - 1);
-	struct block *block;
-
-	for (size_t i = 0; i < CACHED_BLOCKS; i++) {
-		block = &walker->block[i];
-		if (block->address == start && address - start >= block->first &&
-		    address - start < block->end)
-			return block;
-	}
-	block = &walker->block[walker->next_block];
-	walker->next_block = (walker->next_block + 1) % CACHED_BLOCKS;
-	block->address = start;
-	block_fill(walker->memory, address, block);
-	return address - start < block->end ? block : NULL;
-}
-
-#define INSN_BYTES 16
-
-/* Up to 16 bytes of code at @address; returns how many. */
-static size_t code_read(struct nesting_walker *walker, uint64_t address, uint8_t *buf)
-{
-	size_t done = 0;
-
-	while (done < INSN_BYTES) {
-		const struct block *block = block_get(walker, address + done);
-		size_t at, piece;
-
-		if (!block)
-			break;
-		at = (size_t)(address + done - block->address);
-		piece = block->end - at < INSN_BYTES - done ? block->end - at : INSN_BYTES - done;
-		memcpy(buf + done, block->bytes + at, piece);
-		done += piece;
-	}
-	return done;
-}
-
-/* Made when first needed: a plan whose decisions are all remembered decodes nothing. */
-static struct error *decoder_get(struct nesting_walker *walker)
-{
-	return walker->decoder ? NULL : insn_decoder_create(&walker->decoder);
-}
-
-static bool decode_at(struct nesting_walker *walker, uint64_t address, struct insn *ret)
-{
-	uint8_t bytes[INSN_BYTES];
-	size_t size = code_read(walker, address, bytes);
-
-	return size && insn_decode(walker->decoder, bytes, size, address, ret);
-}
-
 bool nesting_plt_slot(struct nesting_walker *walker, uint64_t address, uint64_t *slot_ret)
 {
-	CLEANUP(error_freep) struct error *err = decoder_get(walker);
-	struct insn insn;
-
-	/* [endbr64;] [bnd] jmp *slot(%rip) */
-	for (int i = 0; !err && i < 2; i++) {
-		if (!decode_at(walker, address, &insn))
-			return false;
-		if (insn.kind == INSN_JUMP_MEMORY) {
-			*slot_ret = insn.target;
-			return true;
-		}
-		if (insn.kind != INSN_OTHER || insn.size != 4)
-			return false;
-		address += insn.size;
-	}
-	return false;
+	return codereader_plt_slot(walker->code, address, slot_ret);
 }
 
 /* ---- named slots */
@@ -358,7 +263,7 @@ static bool reach_call(struct walk *walk, const struct pending *from, uint64_t t
 {
 	uint64_t slot;
 
-	if (nesting_plt_slot(walk->walker, target, &slot))
+	if (codereader_plt_slot(walk->walker->code, target, &slot))
 		return reach_slot(walk, slot);
 	if (from->depth < walk->max_depth)
 		push(walk, target, target, from->depth + 1);
@@ -372,7 +277,7 @@ static void reach_jump(struct walk *walk, const struct pending *from, uint64_t t
 
 	if (target - from->start < FUNCTION_BYTES)
 		push(walk, target, from->start, from->depth);
-	else if (!nesting_plt_slot(walk->walker, target, &slot))
+	else if (!codereader_plt_slot(walk->walker->code, target, &slot))
 		push(walk, target, target, from->depth);
 	else if (!reach_slot(walk, slot))
 		walk->bypass |= from->depth == 0;
@@ -426,7 +331,8 @@ static void walk_line(struct walk *walk, struct pending from)
 	for (uint64_t at = from.address; !is_settled(walk); at += insn.size) {
 		if (walk->insns == walk->max_insns)
 			walk->cut = true;
-		if (walk->cut || !visit(walk, at) || !decode_at(walk->walker, at, &insn))
+		if (walk->cut || !visit(walk, at) ||
+		    !codereader_decode(walk->walker->code, at, &insn))
 			return;
 		walk->insns++;
 		if (!walk_insn(walk, &from, &insn))
@@ -450,12 +356,9 @@ static bool indirect_matters(const struct walk *walk, uint64_t address)
 static struct error *walk_create(struct nesting_walker *walker, const struct function *function,
 				 uint64_t address, struct walk **ret)
 {
-	struct error *err = decoder_get(walker);
-	struct walk *walk;
+	struct walk *walk = calloc(1, sizeof(*walk));
+	struct error *err;
 
-	if (err)
-		return err;
-	walk = calloc(1, sizeof(*walk));
 	if (!walk)
 		return error_memory();
 	walk->walker = walker;
@@ -615,13 +518,16 @@ struct error *nesting_create(const struct memory_reader *memory, const struct mo
 			     struct nesting_walker **ret)
 {
 	struct nesting_walker *walker = calloc(1, sizeof(*walker));
+	struct error *err;
 
 	if (!walker)
 		return error_memory();
-	walker->memory = memory;
 	walker->modules = modules;
-	for (size_t i = 0; i < CACHED_BLOCKS; i++)
-		walker->block[i].address = 1;
+	err = codereader_create(memory, &walker->code);
+	if (err) {
+		nesting_free(walker);
+		return err;
+	}
 	*ret = walker;
 	return NULL;
 }
@@ -630,7 +536,7 @@ void nesting_free(struct nesting_walker *walker)
 {
 	if (!walker)
 		return;
-	insn_decoder_free(walker->decoder);
+	codereader_free(walker->code);
 	free(walker->slot);
 	free(walker->self_contained);
 	free(walker->decision);
