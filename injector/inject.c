@@ -277,19 +277,20 @@ static struct error *locked_check(const struct inject *inject)
 struct error *inject_place(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;
-	struct error *err;
+	bool make = journal->gate.state != JOURNAL_THERE;
+	struct error *err = NULL;
 
-	if (journal->gate.state != JOURNAL_THERE) {
+	if (make)
 		err = mapping_make(borrow, &journal->gate, HA_PAGE, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1);
-		if (!err)
-			err = locked_check(inject);
-		if (!err)
-			err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
-		if (err)
-			return err;
-	}
-	err = borrow_guard(borrow, journal->gate.address + SCRATCH_GUARD, HA_PAGE - SCRATCH_GUARD);
+	/* At once: up to here our death in the middle of a call would crash T. */
+	if (!err)
+		err = borrow_guard(borrow, journal->gate.address + SCRATCH_GUARD,
+				   HA_PAGE - SCRATCH_GUARD);
+	if (!err && make)
+		err = locked_check(inject);
+	if (!err && make)
+		err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
 	if (!err)
 		err = pair_make(inject, borrow);
 	return err ? err : objects_map(inject, borrow);

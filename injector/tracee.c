@@ -93,7 +93,7 @@ static void tick_stop(struct tracer *tracer)
 {
 	if (!tracer->has_tick)
 		return;
-	/* A tick of a deleted timer is not delivered any more. */
+	/* A tick that was sent is taken on the way back from this, by the handler. */
 	timer_delete(tracer->tick);
 	sigaction(TICK_SIGNAL, &tracer->tick_action, NULL);
 }

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -51,8 +50,13 @@ static struct error *report_read(const struct worker_report *report)
 	return report->hint[0] ? error_hint(err, "%s", report->hint) : err;
 }
 
-/* The program ignores or handles signals; a child with T in its hands takes none. */
-static void child_prepare(pid_t parent)
+/*
+ * The program ignores or handles signals; a child with T in its hands takes
+ * none. Nor does it end with the program (PR_SET_PDEATHSIG): killed in the
+ * middle of a call on T it would leave T there, while on its own it is done
+ * within its time-outs, and hooks of a dead program pass through.
+ */
+static void child_prepare(void)
 {
 	sigset_t all;
 	int fd;
@@ -60,9 +64,6 @@ static void child_prepare(pid_t parent)
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
 	setsid();
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
 	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
 	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 	if (fd >= 0) {
@@ -104,7 +105,6 @@ static struct error *child_wait(pid_t child, int pidfd, unsigned int timeout_ms,
 
 struct error *worker_run(worker_function *function, void *context, unsigned int timeout_ms)
 {
-	pid_t parent = getpid();
 	struct worker_report *report;
 	struct error *err;
 	pid_t child;
@@ -116,7 +116,7 @@ struct error *worker_run(worker_function *function, void *context, unsigned int 
 		return error_os(errno, "cannot start a worker process");
 	child = fork();
 	if (child == 0) {
-		child_prepare(parent);
+		child_prepare();
 		report_fill(report, function(context));
 		_exit(0);
 	}

@@ -57,4 +57,10 @@ uint64_t code_self_restore(enum code_vector kind);
  */
 bool code_hold_sequence(volatile uint64_t *counters);
 
+/*
+ * A program for the machine's other ABI (32-bit) that spins, in a memfd to be
+ * executed; -1 if there is none.
+ */
+int code_other_abi(void);
+
 #endif

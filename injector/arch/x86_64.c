@@ -163,6 +163,10 @@ static bool returns_eintr(uint64_t number)
 	case SYS_write:
 	case SYS_readv:
 	case SYS_writev:
+	case SYS_preadv2:
+	case SYS_pwritev2:
+	case SYS_sendfile:
+	case SYS_splice:
 	case SYS_connect:
 	case SYS_accept:
 	case SYS_accept4:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "tests/borrow_code.h"
 
+#include <elf.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/rseq.h>
+#include <unistd.h>
 
 #define NAKED	       __attribute__((naked, noinline))
 #define BASE_REGISTERS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
@@ -240,4 +243,47 @@ bool code_hold_sequence(volatile uint64_t *counters)
 	hold_sequence(counters,
 		      (struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset));
 	return true;
+}
+
+/* ---- another ABI */
+
+/* ELF header, one program header, and `jmp .` behind them. */
+int code_other_abi(void)
+{
+	const struct {
+		Elf32_Ehdr header;
+		Elf32_Phdr segment;
+		uint8_t code[2];
+	} file = {
+		.header =
+			{
+				.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS32,
+					    ELFDATA2LSB, EV_CURRENT},
+				.e_type = ET_EXEC,
+				.e_machine = EM_386,
+				.e_version = EV_CURRENT,
+				.e_entry = 0x10000 + sizeof(Elf32_Ehdr) + sizeof(Elf32_Phdr),
+				.e_phoff = sizeof(Elf32_Ehdr),
+				.e_ehsize = sizeof(Elf32_Ehdr),
+				.e_phentsize = sizeof(Elf32_Phdr),
+				.e_phnum = 1,
+			},
+		.segment =
+			{
+				.p_type = PT_LOAD,
+				.p_vaddr = 0x10000,
+				.p_filesz = sizeof(file),
+				.p_memsz = sizeof(file),
+				.p_flags = PF_R | PF_X,
+				.p_align = 0x1000,
+			},
+		.code = {0xeb, 0xfe},
+	};
+	int fd = memfd_create("other-abi", MFD_CLOEXEC);
+
+	if (fd >= 0 && write(fd, &file, sizeof(file)) != sizeof(file)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
 }
