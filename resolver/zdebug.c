@@ -10,6 +10,9 @@
 
 static const uint64_t max_bytes = 4ull << 30;
 
+/* Debug info packs to a half or a third; a section that says so much more lies. */
+enum { MAX_RATIO = 1000 };
+
 /*
  * The copy is the old file whole, with the plain sections behind it and the
  * section headers changed in place to point there:
@@ -49,7 +52,8 @@ static struct error *unfold_section(struct image *image, const struct elffile *f
 		return error_create(ERROR_FORMAT, "%s: section %s is not within the file",
 				    elffile_name(file), section->name);
 	memcpy(&compression, image->data + section->offset, sizeof(compression));
-	if (compression.ch_size > max_bytes - image->size)
+	if (compression.ch_size > max_bytes - image->size ||
+	    compression.ch_size / MAX_RATIO > section->size)
 		return error_create(
 			ERROR_UNSUPPORTED,
 			"%s: section %s unfolds to %" PRIu64 " bytes, which is too much",
