@@ -522,8 +522,8 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 {
 	/* In this order: the first that fails is the cause that is named. */
 	static struct error *(*const checks[])(const struct check *) = {
-		check_kind,    check_namespace, check_permission,    check_tracer,    check_machine,
-		check_sandbox, check_address_space, check_map_count, check_memory,
+		check_kind,    check_namespace,	    check_permission, check_tracer, check_machine,
+		check_sandbox, check_address_space, check_map_count,  check_memory,
 	};
 	CLEANUP(freep) char *comm = NULL;
 	struct check check = {
