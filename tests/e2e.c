@@ -26,7 +26,9 @@
 
 void folder_create(struct folder *ret)
 {
-	strcpy(ret->path, "/tmp/heapattach-test-XXXXXX");
+	const char *parent = getenv(FOLDER_PARENT);
+
+	snprintf(ret->path, sizeof(ret->path), "%s/heapattach-XXXXXX", parent ? parent : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(ret->path));
 	/* Servers run as users of their own. */
 	ck_assert_int_eq(chmod(ret->path, 0755), 0);

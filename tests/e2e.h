@@ -19,8 +19,12 @@
 /* ---- a folder of the test's own below /tmp; removed with all that is in it */
 
 struct folder {
-	char path[64];
+	char path[96];
 };
+
+/* Environment variable: where folders are made; /tmp if it is not set. */
+#define FOLDER_PARENT "HEAPATTACH_TESTS_FOLDER"
+
 void folder_create(struct folder *ret);
 void folder_remove(struct folder *folder);
 
@@ -70,7 +74,7 @@ char *command_run(const struct folder *folder, const char *user, unsigned int ti
 
 struct run {
 	struct child child;
-	char out_path[80], err_path[80];
+	char out_path[128], err_path[128];
 	int status; /* exit status, or 128 + signal */
 	char *out;  /* what it wrote, once it has ended */
 	char *err;

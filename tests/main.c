@@ -10,6 +10,8 @@
  */
 #include "tests/tests.h"
 
+#include "tests/e2e.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,7 @@ int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : NULL;
 	SRunner *runner = srunner_create(NULL);
+	struct folder folder;
 	int ran, failed;
 
 	if (argc > 2 || (kind && strcmp(kind, "unit") != 0 && strcmp(kind, "system") != 0)) {
@@ -42,7 +45,11 @@ int main(int argc, char **argv)
 		if (!kind || entries[i].system == (strcmp(kind, "system") == 0))
 			srunner_add_suite(runner, entries[i].create());
 	}
+	/* A test that fails leaves its folder: they all lie in this one. */
+	folder_create(&folder);
+	setenv(FOLDER_PARENT, folder.path, 1);
 	srunner_run_all(runner, CK_ENV);
+	folder_remove(&folder);
 	ran = srunner_ntests_run(runner);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
