@@ -302,21 +302,12 @@ struct ha_sums {
 };
 _Static_assert(sizeof(struct ha_sums) == 64, "ha_sums");
 
-/* Counters of one stripe: what could not be done as wanted. */
+/*
+ * Counters of one stripe: what could not be done as wanted. The first line has
+ * what each call writes.
+ */
 struct ha_stripe {
-	uint64_t events;	 /* P  calls that reached core */
-	uint64_t unknown_frees;	 /* P  frees of blocks not in the live table: from before the attach */
-	uint64_t missed_frees;	 /* P  an address was handed out again that was still live here */
-	uint64_t untracked;	 /* P  blocks without room in the live table */
-	uint64_t untracked_bytes;
-	uint64_t adopted;	 /* P  reallocs of unknown blocks: counted as new */
-	uint64_t adopted_bytes;
-	uint64_t nested_duplicates; /* P  one call seen at two layers: see last_ptr */
-	uint64_t truncated;	 /* P  walks that ended before the outermost frame */
-	uint64_t no_scratch;	 /* P  walks given up for want of a buffer */
-	uint64_t no_site;	 /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
-	uint64_t walks;		 /* P  plain walks (the trie did not know the stack) */
-	uint64_t oversized;	 /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
+	uint64_t events; /* P  calls that reached core */
 	/*
 	 * What the owner of an exclusive line recorded last, and the sp of that
 	 * call. A nested duplicate is an insert of a block that is live, was the
@@ -326,8 +317,20 @@ struct ha_stripe {
 	 * then recorded for the outer call. (The same from the same depth or from
 	 * further out is a missed free.)
 	 */
-	uint64_t last_ptr; /* P */
-	uint64_t last_sp;  /* P */
+	uint64_t last_ptr;	 /* P */
+	uint64_t last_sp;	 /* P */
+	uint64_t unknown_frees;	 /* P  frees of blocks not in the live table: from before the attach */
+	uint64_t walks;		 /* P  plain walks (the trie did not know the stack) */
+	uint64_t truncated;	 /* P  walks that ended before the outermost frame */
+	uint64_t missed_frees;	 /* P  an address was handed out again that was still live here */
+	uint64_t nested_duplicates; /* P  one call seen at two layers: see last_ptr */
+	uint64_t untracked;	 /* P  blocks without room in the live table */
+	uint64_t untracked_bytes;
+	uint64_t adopted;	 /* P  reallocs of unknown blocks: counted as new */
+	uint64_t adopted_bytes;
+	uint64_t no_scratch;	 /* P  walks given up for want of a buffer */
+	uint64_t no_site;	 /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
+	uint64_t oversized;	 /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
 	uint64_t spare;
 };
 _Static_assert(sizeof(struct ha_stripe) == 128, "ha_stripe");
@@ -554,7 +557,7 @@ struct ha_shm {
 	 */
 	uint64_t unknown_pc __attribute__((aligned(64))); /* P  a pc outside every known module (last seen) */
 	uint64_t unknown_pcs;	/* P  how often */
-	uint64_t gave_up;	/* P  calls that passed through because the injector died */
+	uint64_t gave_up;	/* P  calls that passed through because the injector died; the first 1000 */
 };
 
 #define HA_OWNER_DIED 0x40000000u /* FUTEX_OWNER_DIED in the first word of ha_shm.owner */

@@ -127,20 +127,53 @@ static inline void cell_clear(const struct cell *cell)
 	store_release(&tags[cell->index], 0);
 }
 
-/* The cell of @ptr in this bucket, whose tags are @tags. */
-static inline struct cell bucket_find(struct ha_bucket *bucket, uint64_t tags, uint64_t tag,
-				      uint64_t ptr)
+/* One of two, without a branch: which it is, is a coin toss. */
+static inline uint64_t choose(bool first, uint64_t a, uint64_t b)
 {
-	uint64_t marks = tags_zero(tags ^ tag * TAG_ONES);
+	uint64_t mask = -(uint64_t)first;
 
+	return (a & mask) | (b & ~mask);
+}
+
+/*
+ * Whether the cell holds @ptr. Not so if it is held: the busy mark is part of
+ * what is compared.
+ */
+static inline bool cell_holds(const struct cell *cell, uint64_t ptr)
+{
+	return load_relaxed(cell_key(cell)) >> HA_KEY_SITE_BITS == ptr >> 3;
+}
+
+/* The cell of @ptr among those of @bucket that are marked. */
+static NOINLINE struct cell marks_search(struct ha_bucket *bucket, uint64_t marks, uint64_t ptr)
+{
 	for (; marks; marks &= marks - 1) {
 		struct cell cell = {bucket, tags_first(marks)};
 
-		/* Not so if held: the busy mark is part of what is compared. */
-		if (LIKELY(load_relaxed(cell_key(&cell)) >> HA_KEY_SITE_BITS == ptr >> 3))
+		if (cell_holds(&cell, ptr))
 			return cell;
 	}
 	return (struct cell){NULL, 0};
+}
+
+static inline struct cell pair_find(const struct pair *pair, const struct place *place,
+				    uint64_t ptr)
+{
+	uint64_t wanted = place->tag * TAG_ONES;
+	uint64_t first = tags_zero(load_relaxed(&pair->first->tags) ^ wanted);
+	uint64_t second = tags_zero(load_relaxed(&pair->second->tags) ^ wanted);
+	uint64_t marks = choose(first != 0, first, second);
+	struct cell cell = {
+		(void *)choose(first != 0, (uint64_t)pair->first, (uint64_t)pair->second), 0};
+
+	if (!marks)
+		return (struct cell){NULL, 0};
+	cell.index = tags_first(marks);
+	if (LIKELY(cell_holds(&cell, ptr)))
+		return cell;
+	/* Another block with the same tag stands here. */
+	cell = marks_search(pair->first, first, ptr);
+	return cell.bucket ? cell : marks_search(pair->second, second, ptr);
 }
 
 static inline struct cell cell_find(const struct ha_shm *shm, const struct place *place,
@@ -150,14 +183,9 @@ static inline struct cell cell_find(const struct ha_shm *shm, const struct place
 
 	for (uint32_t i = segment_count(shm); i-- > 0;) {
 		struct pair pair = pair_of(shm, i, place);
-		uint64_t first = load_relaxed(&pair.first->tags);
-		uint64_t second = load_relaxed(&pair.second->tags);
 
 		*segment_ret = i;
-		cell = bucket_find(pair.first, first, place->tag, ptr);
-		if (cell.bucket)
-			break;
-		cell = bucket_find(pair.second, second, place->tag, ptr);
+		cell = pair_find(&pair, place, ptr);
 		if (cell.bucket)
 			break;
 	}
@@ -171,10 +199,11 @@ static inline struct cell cell_claim(const struct pair *pair, uint64_t tag)
 		uint64_t first = load_relaxed(&pair->first->tags);
 		uint64_t second = load_relaxed(&pair->second->tags);
 		uint64_t first_empty = tags_zero(first), second_empty = tags_zero(second);
-		bool choice = tags_count(second_empty) > tags_count(first_empty);
-		struct ha_bucket *bucket = choice ? pair->second : pair->first;
-		uint64_t tags = choice ? second : first;
-		uint64_t empty = choice ? second_empty : first_empty;
+		bool choice = tags_count(first_empty) >= tags_count(second_empty);
+		struct ha_bucket *bucket =
+			(void *)choose(choice, (uint64_t)pair->first, (uint64_t)pair->second);
+		uint64_t tags = choose(choice, first, second);
+		uint64_t empty = choose(choice, first_empty, second_empty);
 		uint32_t index;
 
 		if (!empty)
