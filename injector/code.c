@@ -272,11 +272,9 @@ static struct error *table_publish(struct code_module *module, struct shm *shm, 
 
 static uint32_t publish_flags(const struct code_module *code, const struct module *module)
 {
-	bool permanent = module->is_executable || module->is_libc || module->is_loader ||
-			 module->is_vdso || module->is_entry;
-
 	return (code->shm_offset ? 0 : HA_MODULE_NO_TABLE) |
-	       (module->is_entry ? HA_MODULE_ENTRY : 0) | (permanent ? HA_MODULE_PERMANENT : 0);
+	       (module->is_entry ? HA_MODULE_ENTRY : 0) |
+	       (module->is_permanent ? HA_MODULE_PERMANENT : 0);
 }
 
 struct error *code_publish(struct code *code, struct shm *shm, const struct modules *modules,

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "injector/options.h"
 #include "injector/outfile.h"
@@ -18,6 +19,7 @@
 #include "resolver/cleanup.h"
 #include "resolver/recording.h"
 #include "resolver/report.h"
+#include "resolver/text.h"
 
 enum exit_status {
 	EXIT_RECORDED = 0,
@@ -25,14 +27,17 @@ enum exit_status {
 	EXIT_USAGE = 2,
 };
 
+/* Lines may hold names that come from a target or a file. */
 static void say(const char *line)
 {
-	fprintf(stderr, "%s\n", line);
+	text_print(stderr, line);
+	fputc('\n', stderr);
 }
 
 static void warn(const char *line)
 {
-	fprintf(stderr, "heapattach: %s\n", line);
+	fputs("heapattach: ", stderr);
+	say(line);
 }
 
 /* Print the error, free it, and say with what status to exit. */
@@ -41,8 +46,10 @@ static int fail(struct error *err)
 	int status = error_is(err, ERROR_USAGE) ? EXIT_USAGE : EXIT_FAILED;
 
 	warn(error_message(err));
-	if (error_hint_text(err))
-		fprintf(stderr, "  %s\n", error_hint_text(err));
+	if (error_hint_text(err)) {
+		fputs("  ", stderr);
+		say(error_hint_text(err));
+	}
 	error_free(err);
 	return status;
 }
@@ -78,17 +85,34 @@ static void end_say(const struct profile *profile, const char *path)
 	fprintf(stderr, "wrote %s\n", path);
 }
 
-/* The output file is made first: a full disk or a file in the way must not cost a session. */
+/*
+ * The output file is made first: a file in the way or a directory that cannot
+ * be written must not cost a session. Without a process there is no name for
+ * it, and the attach will say so.
+ */
+static struct error *output_create(const struct options *options, struct outfile **ret)
+{
+	CLEANUP(fclosep) FILE *stream = NULL;
+	char path[32], comm[64] = "";
+
+	if (options->output)
+		return outfile_create(options->output, ret);
+	snprintf(path, sizeof(path), "/proc/%d/comm", options->pid);
+	stream = fopen(path, "re");
+	if (!stream || !fgets(comm, sizeof(comm), stream))
+		return NULL;
+	comm[strcspn(comm, "\n")] = '\0';
+	return outfile_create_default(comm, options->pid, ret);
+}
+
 static int attach_command(const struct options *options)
 {
 	const struct record_output output = {.say = say, .warn = warn};
 	CLEANUP(profile_freep) struct profile *profile = NULL;
 	CLEANUP(outfile_freep) struct outfile *file = NULL;
 	struct report_options report;
-	struct error *err = NULL;
+	struct error *err = output_create(options, &file);
 
-	if (options->output)
-		err = outfile_create(options->output, &file);
 	if (!err)
 		err = record_run(options, &output, &profile);
 	if (!err && !file)
@@ -147,6 +171,17 @@ static int report_command(const struct options *options)
 	return err ? fail(err) : EXIT_RECORDED;
 }
 
+/* Each module that is looked at keeps a few files open. */
+static void files_allow(void)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char *argv[])
 {
 	struct options options;
@@ -156,6 +191,7 @@ int main(int argc, char *argv[])
 	/* A reader of ours that went away, and a file-size limit, are errors of a write. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
+	files_allow();
 	err = options_parse(argc, argv, &options);
 	if (err)
 		return fail(err);

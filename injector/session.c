@@ -476,7 +476,7 @@ static struct error *skips_describe(struct session *session)
 		const struct module *module = modules_find_id(&session->modules, skip->module);
 		bool first = true;
 
-		if (skip->reason <= SLOT_SKIP_THROUGH_PLT || !module)
+		if (!slot_skip_is_loss(skip->reason) || !module)
 			continue;
 		for (k = 0; k < i && first; k++)
 			first = slots->skip[k].module != skip->module ||

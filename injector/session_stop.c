@@ -107,8 +107,7 @@ static void permanent_restore(struct session *session)
 		struct slot *slot = &session->slots.slot[i];
 		const struct module *module = modules_find_id(&session->modules, slot->module);
 
-		if (slot->state == SLOT_WRITTEN &&
-		    !(module && (module->is_executable || module->is_libc || module->is_loader)))
+		if (slot->state == SLOT_WRITTEN && !(module && module->is_permanent))
 			slot->state = SLOT_LOST;
 	}
 	error_free(slots_restore(&session->memory, &session->writer, &session->modules,

@@ -26,6 +26,8 @@ struct folder {
 #define FOLDER_PARENT "HEAPATTACH_TESTS_FOLDER"
 
 void folder_create(struct folder *ret);
+/* The same outside of a test, where Check's assertions must not be used. */
+bool folder_try_create(struct folder *ret);
 void folder_remove(struct folder *folder);
 
 /* Path of a file in it, in a buffer that the next-but-seven call reuses. */
