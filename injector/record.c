@@ -195,15 +195,34 @@ static void loop(struct record *record, uint64_t duration_ms)
 	}
 }
 
-static void selfcheck_show(const struct record *record)
+/* A warning of several lines. */
+static struct error *difference_show(const struct record *record, const char *text)
+{
+	CLEANUP(freep) char *copy = strdup(text);
+	char *save, *line;
+
+	if (!copy)
+		return error_memory();
+	line = strtok_r(copy, "\n", &save);
+	record->output->warn(line);
+	while ((line = strtok_r(NULL, "\n", &save)))
+		record->output->say(line);
+	return NULL;
+}
+
+static struct error *selfcheck_show(const struct record *record)
 {
 	const struct selfcheck *selfcheck = record->session->selfcheck;
 	const struct selfcheck_counts *counts = selfcheck_counts(selfcheck);
 	const char *text;
 	size_t i;
 
-	for (i = 0; (text = selfcheck_difference(selfcheck, i)); i++)
-		record->output->warn(text);
+	for (i = 0; (text = selfcheck_difference(selfcheck, i)); i++) {
+		struct error *err = difference_show(record, text);
+
+		if (err)
+			return err;
+	}
 	say(record, "selfcheck: %llu stacks compared with libunwind, %llu distinct, %llu different",
 	    (unsigned long long)counts->compared, (unsigned long long)counts->distinct,
 	    (unsigned long long)counts->different);
@@ -212,6 +231,7 @@ static void selfcheck_show(const struct record *record)
 		    "selfcheck: %llu of them as far as libunwind has tables; %llu others could not "
 		    "be compared",
 		    (unsigned long long)counts->limited, (unsigned long long)counts->unchecked);
+	return NULL;
 }
 
 static struct error *run(struct record *record, const struct options *options)
@@ -235,7 +255,7 @@ static struct error *run(struct record *record, const struct options *options)
 	}
 	err = session_finish(session, record->end, record->end_status);
 	if (!err && session->selfcheck)
-		selfcheck_show(record);
+		err = selfcheck_show(record);
 	return err;
 }
 

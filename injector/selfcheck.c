@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "injector/shm.h"
 #include "payload/protocol.h"
@@ -19,6 +20,9 @@
  */
 static const uint16_t steps[] = {SELFCHECK_EVERY, 3, 7, 13, 31, 61, 127, 251, 509, 1021};
 #define STEPS (sizeof(steps) / sizeof(steps[0]))
+
+/* How long a drain goes on while the target fills captures as fast as they are emptied. */
+#define DRAIN_NS 5000000u
 
 struct selfcheck {
 	struct reader *reader;
@@ -320,11 +324,12 @@ static void step_adapt(struct selfcheck *selfcheck, size_t full)
 			 __ATOMIC_RELAXED);
 }
 
-struct error *selfcheck_drain(struct selfcheck *selfcheck)
+/* Compare all that are full; @full_ret counts them. */
+static struct error *captures_check(struct selfcheck *selfcheck, size_t *full_ret)
 {
 	struct ha_captures *captures = shm_region(selfcheck->shm, HA_REGION_CAPTURES);
-	size_t full = 0, i;
 	struct error *err = NULL;
+	size_t full = 0, i;
 
 	for (i = 0; i < HA_CAPTURES && !err; i++) {
 		/* Pairs with the payload's release store of FULL. */
@@ -335,6 +340,26 @@ struct error *selfcheck_drain(struct selfcheck *selfcheck)
 		__atomic_store_n(&captures->state[i], HA_CAPTURE_FREE, __ATOMIC_RELEASE);
 		err = copy_check(selfcheck);
 	}
+	*full_ret = full;
+	return err;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct error *selfcheck_drain(struct selfcheck *selfcheck)
+{
+	uint64_t deadline_ns = now_ns() + DRAIN_NS;
+	size_t full;
+	struct error *err = captures_check(selfcheck, &full);
+
 	step_adapt(selfcheck, full);
+	while (!err && full == HA_CAPTURES && now_ns() < deadline_ns)
+		err = captures_check(selfcheck, &full);
 	return err;
 }

@@ -298,7 +298,7 @@ struct ha_sums {
 	uint64_t alloc_variance; /* P  sampled only: sum of size^2 (1-p)/p^2 */
 	uint64_t freed_variance;
 	uint64_t missed_frees; /* P  blocks of this site that were freed unseen */
-	uint64_t spare;
+	uint64_t captures;     /* P  times that the site was captured from this stripe */
 };
 _Static_assert(sizeof(struct ha_sums) == 64, "ha_sums");
 
@@ -361,8 +361,9 @@ _Static_assert(sizeof(struct ha_site) == 16, "ha_site");
 
 /*
  * The machine state that a site was found for: the caller's registers, and a
- * copy of the stack from there outwards. The injector unwinds it by other
- * means and compares. Taken when ha_shm.capture_every is not 0.
+ * copy of the stack from there outwards, cut off where there is no more room.
+ * The injector unwinds it by other means and compares. Taken while
+ * ha_shm.capture_every is not 0.
  *
  *	FREE --P, compare-and-swap--> WRITING --P--> FULL --I--> FREE
  *
@@ -377,18 +378,12 @@ enum ha_capture_state {
 	HA_CAPTURE_FULL = 2,
 };
 
-enum ha_capture_flags {
-	HA_CAPTURE_CUT = 1, /* the stack goes on behind what was copied */
-};
-
 struct ha_capture {
 	uint64_t stack_address; /* P  of the first byte copied: the struct ha_frame of the call */
 	uint32_t stack_size;	/* P  bytes copied */
-	uint32_t flags;		/* P  enum ha_capture_flags */
 	uint32_t site;		/* P  what the event was recorded under */
-	uint32_t generation;	/* P  of the module index that it was found with */
-	uint64_t module_index;	/* P  offset of that index from shm: its version */
-	uint64_t spare[4];
+	uint64_t module_index;	/* P  offset from shm of the index that it was found with */
+	uint64_t spare[5];
 	uint64_t stack[HA_CAPTURE_STACK_SIZE / 8]; /* P */
 };
 _Static_assert(sizeof(struct ha_capture) == 64 + HA_CAPTURE_STACK_SIZE, "ha_capture");
@@ -534,7 +529,8 @@ struct ha_shm {
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
 	uint64_t load_adds;	/* I0 address of the loader's load counter; 0 = unknown */
-	uint64_t capture_every; /* I  capture one of so many events of a stripe; 0 = none */
+	uint64_t capture_every; /* I  capture one of so many events of a stripe, and the first few
+				   of each site; 0 = none */
 	uint64_t entry_low, entry_high; /* I0 entry's stubs */
 
 	/* A robust mutex held by the injector's main thread: bit 30 = it died. */

@@ -3,6 +3,9 @@
 
 #include <stddef.h>
 
+/* Events of each site that are captured from each stripe before capture_every counts. */
+#define FIRST_EVENTS 4u
+
 /* A capture that nobody else writes or reads now, or NULL. */
 static struct ha_capture *capture_claim(struct ha_captures *captures, uint32_t *number_ret)
 {
@@ -19,7 +22,7 @@ static struct ha_capture *capture_claim(struct ha_captures *captures, uint32_t *
 	return NULL;
 }
 
-NOINLINE void capture_take(const struct walk_start *start, uint32_t site)
+bool capture_take(const struct walk_start *start, uint32_t site)
 {
 	struct ha_captures *captures = shm_region(start->shm, HA_REGION_CAPTURES);
 	uint64_t from = (uint64_t)start->frame, size = start->bounds.high - from;
@@ -27,21 +30,30 @@ NOINLINE void capture_take(const struct walk_start *start, uint32_t site)
 	uint32_t number;
 
 	if (from & 7 || start->bounds.high < from + sizeof(*start->frame))
-		return;
+		return false;
 	capture = capture_claim(captures, &number);
 	if (!capture)
-		return;
-	capture->flags = 0;
-	if (size > HA_CAPTURE_STACK_SIZE) {
+		return false;
+	if (size > HA_CAPTURE_STACK_SIZE)
 		size = HA_CAPTURE_STACK_SIZE;
-		capture->flags = HA_CAPTURE_CUT;
-	}
 	capture->stack_address = from;
 	capture->stack_size = (uint32_t)size;
 	capture->site = site;
-	capture->generation = start->rules.index->generation;
 	capture->module_index = (uint64_t)((const char *)start->rules.index - (char *)start->shm);
 	for (uint64_t i = 0; i < size / 8; i++)
 		capture->stack[i] = stack_load(from + i * 8);
 	store_release(&captures->state[number], HA_CAPTURE_FULL);
+	return true;
+}
+
+NOINLINE void capture_event(const struct walk_start *start, struct stripe stripe, uint32_t site)
+{
+	uint64_t every = load_relaxed(&start->shm->capture_every);
+	struct ha_sums *sums = stripe_sums(stripe, site);
+
+	if (!every || (load_relaxed(&sums->captures) >= FIRST_EVENTS &&
+		       load_relaxed(&stripe.counters->events) % every))
+		return;
+	if (capture_take(start, site))
+		stripe_add(stripe, &sums->captures, 1);
 }

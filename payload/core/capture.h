@@ -11,19 +11,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether this event of @stripe is one to capture. */
-static inline bool capture_is_due(const struct ha_shm *shm, struct stripe stripe)
+/* Whether anybody wants captures now. */
+static inline bool capture_is_wanted(const struct ha_shm *shm)
 {
-	uint64_t every = load_relaxed(&shm->capture_every);
-
-	return UNLIKELY(every) && load_relaxed(&stripe.counters->events) % every == 0;
+	return load_relaxed(&shm->capture_every) != 0;
 }
 
 /*
- * Copy the state at @start, for which @site was found: from start->frame on as
- * much of the stack as there is room for. Nothing happens if all captures are
- * in use. Takes up to 10 us.
+ * Take a capture if this event of @stripe is one of capture_every, or one of
+ * the first of its site: at first a stack is walked, later the trie knows it.
  */
-void capture_take(const struct walk_start *start, uint32_t site);
+void capture_event(const struct walk_start *start, struct stripe stripe, uint32_t site);
+
+/*
+ * Copy the state at @start, for which @site was found: from start->frame on as
+ * much of the stack as there is room for. False: all captures are in use.
+ * Takes up to 10 us.
+ */
+bool capture_take(const struct walk_start *start, uint32_t site);
 
 #endif

@@ -98,8 +98,8 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 		site = site_by_walk(&start, stripe, line_index);
 	if (UNLIKELY(site == HA_SITE_UNKNOWN))
 		stripe_add(stripe, &stripe.counters->no_site, 1);
-	else if (UNLIKELY(capture_is_due(shm, stripe)))
-		capture_take(&start, site);
+	else if (UNLIKELY(capture_is_wanted(shm)))
+		capture_event(&start, stripe, site);
 	return site;
 }
 
