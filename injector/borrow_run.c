@@ -55,6 +55,9 @@ static struct error *make_call(struct borrow *borrow, long number, const uint64_
 
 	/* A SIGSTOP or news of job control interrupts a call as any signal would. */
 	do {
+		if (tracee_now_ns() > deadline)
+			return error_create(ERROR_TIMEOUT, "thread %d was interrupted all the time",
+					    borrow->tid);
 		registers = borrow->saved;
 		if (borrow->guard_sp) {
 			arch_set_syscall(&registers, borrow->guard_code.call_return, number, args);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-#include "injector/target.h"
+#include "injector/target_private.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -11,39 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include "injector/arch.h"
-#include "injector/tracee.h"
 #include "resolver/cleanup.h"
-#include "resolver/maps.h"
 
 #define PF_EXITING   0x00000004u
 #define PF_KTHREAD   0x00200000u /* include/linux/sched.h */
 #define PIDFD_THREAD O_EXCL	 /* include/uapi/linux/pidfd.h, Linux 6.9 */
 
-/* From this size on process_vm_readv beats the memory file. */
-#define READV_MIN 4096u
-/* UIO_MAXIOV of the kernel, for one call. */
-#define RANGES_MAX 1024u
-/* More than any vDSO has. */
-#define VDSO_MAX (64u * 1024u)
-/* Of one mapping of code; loaders have some 200 KiB, static programs more. */
-#define TEXT_MAX (16u * 1024u * 1024u)
-#define AUXV_MAX (16u * 1024u)
-
-struct target {
-	pid_t pid;
-	pid_t file_tid;
-	int pidfd;
-	int mem_fd;
-	uint64_t start_time;
-	uint64_t gadget; /* 0 = not looked for yet */
-	struct target_guard_code guard_code;
-	bool guard_code_searched;
-	struct tracer tracer;
-};
+#define AUXV_MAX     (16u * 1024u)
 
 pid_t target_pid(const struct target *target)
 {
@@ -243,8 +219,7 @@ bool target_is_alive(const struct target *target)
 	return poll(&poll_fd, 1, 0) <= 0;
 }
 
-/* The address space is not the process's any more. */
-static struct error *gone(const struct target *target)
+struct error *target_gone(const struct target *target)
 {
 	struct stat_fields fields;
 
@@ -261,154 +236,12 @@ struct error *target_check(const struct target *target)
 	uint8_t byte;
 
 	if (!target_is_alive(target))
-		return gone(target);
+		return target_gone(target);
 	/* Nothing is mapped at 0: EIO. An address space that is no more: 0 bytes. */
-	return pread(target->mem_fd, &byte, 1, 0) == 0 ? gone(target) : NULL;
+	return pread(target->mem_fd, &byte, 1, 0) == 0 ? target_gone(target) : NULL;
 }
 
-/* ---- memory */
-
-static struct error *unmapped(const struct target *target, const char *what, uint64_t address)
-{
-	return error_create(ERROR_NOT_FOUND, "cannot %s memory of process %d at 0x%" PRIx64, what,
-			    target->pid, address);
-}
-
-/* Up to the first page that is not there. */
-static struct error *mem_read(const struct target *target, uint64_t address, void *buf, size_t size,
-			      size_t *size_ret)
-{
-	size_t done = 0;
-
-	while (done < size) {
-		ssize_t got = pread(target->mem_fd, (char *)buf + done, size - done,
-				    (off_t)(address + done));
-
-		if (got == 0)
-			return gone(target);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			break;
-		done += (size_t)got;
-	}
-	*size_ret = done;
-	return NULL;
-}
-
-/*
- * Of which address space process_vm_readv reads it does not say; after an exec
- * it is the new program's. So the memory file is asked for a byte afterwards.
- */
-static struct error *vm_read(const struct target *target, uint64_t address, void *buf, size_t size,
-			     size_t *size_ret)
-{
-	struct iovec local = {.iov_base = buf, .iov_len = size};
-	struct iovec remote = {.iov_base = (void *)(uintptr_t)address, .iov_len = size};
-	ssize_t got = process_vm_readv(target->file_tid, &local, 1, &remote, 1, 0);
-	uint8_t byte;
-
-	*size_ret = got > 0 ? (size_t)got : 0;
-	if (got > 0 && pread(target->mem_fd, &byte, 1, (off_t)address) == 0)
-		return gone(target);
-	return NULL;
-}
-
-struct error *target_read_some(const struct target *target, uint64_t address, void *buf,
-			       size_t size, size_t *size_ret)
-{
-	size_t done = 0, more;
-	struct error *err = NULL;
-
-	if (size >= READV_MIN)
-		err = vm_read(target, address, buf, size, &done);
-	if (!err && done < size) {
-		err = mem_read(target, address + done, (char *)buf + done, size - done, &more);
-		if (!err)
-			done += more;
-	}
-	if (!err)
-		*size_ret = done;
-	return err;
-}
-
-struct error *target_read(const struct target *target, uint64_t address, void *buf, size_t size)
-{
-	size_t done;
-	struct error *err = target_read_some(target, address, buf, size, &done);
-
-	if (!err && done < size)
-		err = unmapped(target, "read", address + done);
-	return err;
-}
-
-/*
- * One call for @count ranges, at most RANGES_MAX. It stops in the first that is
- * not mapped; returns how many are complete.
- */
-static size_t read_batch(const struct target *target, struct target_range *ranges, size_t count)
-{
-	struct iovec local[RANGES_MAX], remote[RANGES_MAX];
-	ssize_t got;
-	size_t i;
-
-	for (i = 0; i < count; i++) {
-		local[i] = (struct iovec){.iov_base = ranges[i].buf, .iov_len = ranges[i].size};
-		remote[i] = (struct iovec){.iov_base = (void *)(uintptr_t)ranges[i].address,
-					   .iov_len = ranges[i].size};
-	}
-	got = process_vm_readv(target->file_tid, local, count, remote, count, 0);
-	for (i = 0; i < count && got >= (ssize_t)ranges[i].size; i++) {
-		got -= (ssize_t)ranges[i].size;
-		ranges[i].ok = true;
-	}
-	return i;
-}
-
-struct error *target_read_ranges(const struct target *target, struct target_range *ranges,
-				 size_t count)
-{
-	size_t done = 0;
-
-	while (done < count) {
-		size_t batch = count - done < RANGES_MAX ? count - done : RANGES_MAX;
-		size_t complete = read_batch(target, ranges + done, batch);
-		struct target_range *range = &ranges[done + complete];
-		struct error *err;
-		size_t got;
-
-		done += complete;
-		if (complete == batch)
-			continue;
-		/* Perhaps readable through the memory file, which ignores protections. */
-		err = mem_read(target, range->address, range->buf, range->size, &got);
-		if (err)
-			return err;
-		range->ok = got == range->size;
-		done++;
-	}
-	return count ? target_check(target) : NULL;
-}
-
-struct error *target_write(const struct target *target, uint64_t address, const void *buf,
-			   size_t size)
-{
-	size_t done = 0;
-
-	while (done < size) {
-		ssize_t got = pwrite(target->mem_fd, (const char *)buf + done, size - done,
-				     (off_t)(address + done));
-
-		if (got == 0)
-			return gone(target);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return unmapped(target, "write", address + done);
-		done += (size_t)got;
-	}
-	return NULL;
-}
+/* ---- what it has */
 
 struct error *target_take_fd(const struct target *target, int remote_fd, int *fd_ret)
 {
@@ -428,8 +261,6 @@ struct error *target_take_fd(const struct target *target, int remote_fd, int *fd
 	*fd_ret = fd;
 	return NULL;
 }
-
-/* ---- auxiliary vector, gadget */
 
 struct error *target_auxv(const struct target *target, uint64_t type, uint64_t *ret)
 {
@@ -453,111 +284,4 @@ struct error *target_auxv(const struct target *target, uint64_t type, uint64_t *
 	return error_create(ERROR_NOT_FOUND,
 			    "process %d has no entry %" PRIu64 " in its auxiliary vector",
 			    target->pid, type);
-}
-
-void target_set_gadget(struct target *target, uint64_t address)
-{
-	target->gadget = address;
-}
-
-struct error *target_gadget(struct target *target, uint64_t *address_ret)
-{
-	CLEANUP(freep) uint8_t *text = NULL;
-	const uint8_t *found;
-	struct error *err;
-	uint64_t vdso;
-	size_t size;
-
-	if (target->gadget) {
-		*address_ret = target->gadget;
-		return NULL;
-	}
-	err = target_auxv(target, AT_SYSINFO_EHDR, &vdso);
-	if (err)
-		return error_prefix(err, "cannot find the vDSO");
-	text = malloc(VDSO_MAX);
-	if (!text)
-		return error_memory();
-	err = target_read_some(target, vdso, text, VDSO_MAX, &size);
-	if (err)
-		return err;
-	found = memmem(text, size, arch_syscall_instruction, arch_syscall_instruction_size);
-	if (!found)
-		return error_create(ERROR_NOT_FOUND,
-				    "process %d has no vDSO with a system call in it", target->pid);
-	target->gadget = vdso + (uint64_t)(found - text);
-	*address_ret = target->gadget;
-	return NULL;
-}
-
-static struct error *search_text(struct target *target, const struct map *map)
-{
-	size_t size = map->end - map->start < TEXT_MAX ? map->end - map->start : TEXT_MAX;
-	CLEANUP(freep) uint8_t *text = malloc(size);
-	struct target_guard_code *code = &target->guard_code;
-	struct error *err;
-	size_t at;
-
-	if (!text)
-		return error_memory();
-	err = target_read_some(target, map->start, text, size, &size);
-	if (err)
-		return err;
-	at = arch_find_call_return(text, size);
-	if (!code->call_return && at != ARCH_NOT_FOUND)
-		code->call_return = map->start + at;
-	at = arch_find_sigreturn(text, size);
-	if (!code->sigreturn && at != ARCH_NOT_FOUND)
-		code->sigreturn = map->start + at;
-	return NULL;
-}
-
-/* In all code of the file that is mapped at the address in entry @type of the auxiliary vector. */
-static struct error *search_file(struct target *target, const struct maps *maps, uint64_t type)
-{
-	const struct map *file = NULL;
-	struct error *err;
-	uint64_t address;
-
-	err = target_auxv(target, type, &address);
-	if (!err)
-		file = maps_find(maps, address);
-	for (size_t i = 0; !err && file && i < maps->count; i++) {
-		const struct map *map = &maps->map[i];
-
-		if (map->exec && map->inode && map->inode == file->inode &&
-		    map->major == file->major && map->minor == file->minor)
-			err = search_text(target, map);
-	}
-	if (error_is(err, ERROR_NOT_FOUND)) {
-		error_free(err);
-		err = NULL;
-	}
-	return err;
-}
-
-struct error *target_guard_code(struct target *target, struct target_guard_code *ret)
-{
-	struct target_guard_code *code = &target->guard_code;
-	struct error *err = NULL;
-	struct maps maps = {0};
-
-	if (!target->guard_code_searched) {
-		err = maps_read(target->pid, &maps);
-		/* AT_BASE is the loader; there is none in a static program. */
-		if (!err)
-			err = search_file(target, &maps, AT_BASE);
-		if (!err && (!code->call_return || !code->sigreturn))
-			err = search_file(target, &maps, AT_ENTRY);
-		maps_deinit(&maps);
-		target->guard_code_searched = !err;
-	}
-	if (err)
-		return err;
-	if (!code->call_return || !code->sigreturn)
-		return error_create(ERROR_NOT_FOUND,
-				    "process %d has no code that returns from a signal handler",
-				    target->pid);
-	*ret = *code;
-	return NULL;
 }
