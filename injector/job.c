@@ -413,19 +413,50 @@ static struct error *window_restored(void *context, uint64_t link_map)
 	return NULL;
 }
 
-/* Run a window under the loader's lock, or with T stopped where there is no lock to take. */
+/*
+ * T is stopped, and the loader's lock cannot be taken: there is none (musl,
+ * which never unloads), or boot may not run under the target's seccomp filter.
+ * If nobody held the lock before and nobody does after, nobody has unloaded.
+ */
+static struct error *unlocked_window(struct job *job, struct borrow *borrow, inject_window *window,
+				     inject_window *commit_failed)
+{
+	struct error *err = inject_close(&job->inject, borrow);
+
+	if (!err && !lock_is_free(job))
+		err = error_create(ERROR_BUSY, "the target's loader is in use by another thread");
+	if (!err)
+		err = window(job, 0);
+	if (err || lock_is_free(job))
+		return err;
+	err = commit_failed(job, 0);
+	return err ? err : error_create(ERROR_BUSY, "the target's loader came into use");
+}
+
+bool job_can_lock(const struct job *job)
+{
+	return !job->filtered && job->loader_info->lock && job->loader_info->fn_trylock;
+}
+
+struct error *job_window(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+			 inject_window *window, inject_window *commit_failed,
+			 struct inject_boot_result *boot)
+{
+	if (!job_can_lock(job))
+		return unlocked_window(job, borrow, window, commit_failed);
+	return inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us, window,
+			   commit_failed, job, boot);
+}
+
+/* A window of a later job: the objects are there, boot needs its socket. */
 static struct error *locked_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				 inject_window *window, inject_window *commit_failed,
 				 struct inject_boot_result *boot)
 {
-	struct error *err;
+	struct error *err = job_can_lock(job) ? inject_place(&job->inject, borrow) : NULL;
 
-	if (!job->loader_info->lock || !job->loader_info->fn_trylock)
-		return window(job, 0);
-	err = inject_place(&job->inject, borrow);
 	if (!err)
-		err = inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us, window,
-				  commit_failed, job, boot);
+		err = job_window(job, borrow, lock_timeout_us, window, commit_failed, boot);
 	if (err && !boot->let_go && !error_is(err, ERROR_GONE))
 		error_free(inject_close(&job->inject, borrow));
 	return err;

@@ -53,6 +53,7 @@ struct job {
 	struct memory_reader reader;
 	struct memory_writer writer;
 	const struct loader *loader;
+	bool filtered;	  /* a seccomp filter is in force: only raw calls may be made on T */
 	uint32_t session; /* number of this attach to the target, from 1 */
 	struct job_result *result;
 	struct inject inject;
@@ -105,6 +106,15 @@ MUST_CHECK struct error *job_remove(struct job *job);
 /* Bring the plan up to what the slots hold now. */
 void job_observe(const struct memory_reader *reader, struct slots *slots);
 
+/* For the loaders: T can run boot and there is a lock for it to take. */
+bool job_can_lock(const struct job *job);
+/*
+ * For the loaders: do @window while nothing can be unloaded. Everything is in
+ * place; descriptors in the target are closed afterwards.
+ */
+MUST_CHECK struct error *job_window(struct job *job, struct borrow *borrow,
+				    uint32_t lock_timeout_us, inject_window *window,
+				    inject_window *commit_failed, struct inject_boot_result *boot);
 /* For the loaders: fill entry's data, place and write the slots. Undoes itself on error. */
 MUST_CHECK struct error *job_hook(struct job *job, uint64_t entry);
 /* For the loaders: put back what job_hook() wrote. */

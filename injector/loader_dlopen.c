@@ -18,6 +18,9 @@ static const char *dlopen_unusable(const struct job *job)
 {
 	const char *why;
 
+	/* dlopen opens, maps and protects: one forbidden call may kill the target. */
+	if (job->filtered)
+		return "the target runs under a seccomp filter";
 	return loaderinfo_can_dlopen(job->loader_info, &why) ? NULL : why;
 }
 

@@ -44,15 +44,7 @@ static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t
 		err = inject_map_entry(&job->inject, borrow);
 	if (err)
 		return err;
-	if (job->loader_info->lock && job->loader_info->fn_trylock) {
-		err = inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us,
-				  window_mapped, window_failed, job, boot);
-	} else {
-		/* T is stopped, and musl never unloads: nothing can go away under us. */
-		err = inject_close(&job->inject, borrow);
-		if (!err)
-			err = window_mapped(job, 0);
-	}
+	err = job_window(job, borrow, lock_timeout_us, window_mapped, window_failed, boot);
 	return err ? err : job_switch_on(job);
 }
 

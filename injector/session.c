@@ -2,6 +2,7 @@
 #include "injector/session.h"
 
 #include <errno.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -316,6 +317,7 @@ struct error *session_job(struct session *session, struct job *ret)
 	ret->reader = session->memory;
 	ret->writer = session->writer;
 	ret->session = session->number;
+	ret->filtered = session->preflight.seccomp == SECCOMP_MODE_FILTER;
 	ret->result = session->result;
 	inject_init(&ret->inject);
 	ret->inject.target = session->target;
@@ -374,7 +376,10 @@ static struct error *attach_with(struct session *session, const struct loader *l
 static struct error *attach_any(struct session *session)
 {
 	enum options_loader wish = session->options->loader;
-	struct job probe = {.loader_info = &session->loader_info};
+	struct job probe = {
+		.loader_info = &session->loader_info,
+		.filtered = session->preflight.seccomp == SECCOMP_MODE_FILTER,
+	};
 	const char *unusable = loader_dlopen.unusable(&probe);
 	struct error *err;
 
