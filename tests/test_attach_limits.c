@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * A target must not get larger from being looked at: memory that it has not
- * touched stays untouched.
+ * What a target forbids itself or does not use: memory that it has not touched
+ * stays untouched, system calls that would kill it are not made.
  */
+#include "resolver/cleanup.h"
 #include "tests/e2e.h"
 #include "tests/procstate.h"
 
@@ -72,15 +73,49 @@ START_TEST(target_that_locks_all_memory_is_refused_and_unharmed)
 }
 END_TEST
 
-Suite *attach_memory_suite(void)
+START_TEST(filter_that_kills_for_any_call_does_not_kill)
 {
-	Suite *suite = suite_create("attach_memory");
-	TCase *tcase = tcase_create("attach_memory");
+	const char *file = folder_file(&folder, "x.hap");
+
+	child_start_target(&target, &folder, "filtered");
+	run_start(&run, &folder, "-p %d -q -o %s", target.pid, file);
+	run_wait_attached(&run, target.pid);
+	for (int i = 0; i < 10; i++)
+		child_expect(&target, "work", "ok");
+	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
+	run_finish(&run, 60);
+	ck_assert_msg(run.status == 0, "%s", run.err);
+	child_expect(&target, "work", "ok");
+	CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);
+	ck_assert_uint_eq(json_count(report, "totals.inuse_bytes"), 10 * 500);
+	child_send(&target, "stop");
+	ck_assert_int_eq(child_wait(&target, 10000), 0);
+}
+END_TEST
+
+START_TEST(dlopen_is_refused_under_a_filter)
+{
+	const char *file = folder_file(&folder, "x.hap");
+
+	child_start_target(&target, &folder, "filtered");
+	run_program(&run, &folder, "-p %d -d 1 -q --loader dlopen -o %s", target.pid, file);
+	ck_assert_int_eq(run.status, 1);
+	ck_assert_msg(strstr(run.err, "seccomp filter"), "%s", run.err);
+	child_expect(&target, "work", "ok");
+}
+END_TEST
+
+Suite *attach_limits_suite(void)
+{
+	Suite *suite = suite_create("attach_limits");
+	TCase *tcase = tcase_create("attach_limits");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 240);
 	tcase_add_loop_test(tcase, untouched_memory_stays_untouched, 0, 2);
 	tcase_add_loop_test(tcase, target_that_locks_all_memory_is_refused_and_unharmed, 0, 2);
+	tcase_add_test(tcase, filter_that_kills_for_any_call_does_not_kill);
+	tcase_add_test(tcase, dlopen_is_refused_under_a_filter);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
