@@ -33,10 +33,11 @@ struct procstate {
 };
 
 enum procstate_ignore {
-	PROCSTATE_FDS = 1,     /* it opens and closes files of its own */
-	PROCSTATE_THREADS = 2, /* it starts and ends threads of its own */
-	PROCSTATE_HEAP = 4,    /* it allocates: anonymous memory comes and goes */
-	PROCSTATE_MASKS = 8,   /* it changes its signal masks */
+	PROCSTATE_FDS = 1,	 /* it opens and closes files of its own */
+	PROCSTATE_THREADS = 2,	 /* it starts and ends threads of its own */
+	PROCSTATE_HEAP = 4,	 /* it allocates: anonymous memory comes and goes */
+	PROCSTATE_MASKS = 8,	 /* it changes its signal masks */
+	PROCSTATE_HANDLERS = 16, /* and what it does with signals */
 };
 
 /* Fails the test if the process is not there. */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* Longer than any test: the load is ended by us. */
-#define LOAD_SECONDS "600"
+#define LOAD_SECONDS "3600"
 
 int free_port(void)
 {
@@ -52,13 +52,12 @@ static void start_words(struct child *ret, const struct folder *folder, const ch
 	child_start(ret, folder, user, argv);
 }
 
-static void start_check(struct server *server, const struct folder *folder, const char *kind,
-			const char *path)
+static void start_check(struct server *server, const char *kind, const char *path)
 {
 	CLEANUP(freep) char *script = tests_source_path("tests/load.py");
 
-	start_words(&server->check, folder, NULL, "/usr/bin/python3 %s %s %d %s", script, kind,
-		    server->port, path);
+	start_words(&server->check, server->folder, NULL, "/usr/bin/python3 %s %s %d %s", script,
+		    kind, server->port, path);
 	ck_assert_str_eq(child_line(&server->check), "ready");
 }
 
@@ -100,55 +99,68 @@ static pid_t find_child(pid_t parent, const char *part)
 	return 0;
 }
 
+static void load_redis(struct server *server)
+{
+	start_check(server, "redis", "");
+	start_words(&server->load, server->folder, NULL,
+		    "redis-benchmark -h 127.0.0.1 -p %d -c 10 -l -q -d 100 -r 10000 -n 100000 "
+		    "-t set,get,lpush,lpop,sadd,hset",
+		    server->port);
+}
+
 void server_start_redis(struct server *ret, const struct folder *folder)
 {
-	char conf[256];
+	char conf[512];
 
+	ret->folder = folder;
 	ret->port = free_port();
 	ret->module = "redis-"; /* redis-server may be a link to redis-check-rdb */
+	ret->load_start = load_redis;
 	snprintf(conf, sizeof(conf), "bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\ndir %s\n",
 		 ret->port, folder->path);
 	folder_write(folder, "redis.conf", conf);
 	start_words(&ret->child, folder, NULL, "redis-server %s",
 		    folder_file(folder, "redis.conf"));
 	ret->target = ret->child.pid;
-	start_check(ret, folder, "redis", "");
-	start_words(&ret->load, folder, NULL,
-		    "redis-benchmark -h 127.0.0.1 -p %d -c 10 -l -q -d 100 -r 10000 -n 100000 "
-		    "-t set,get,lpush,lpop,sadd,hset",
-		    ret->port);
+	server_load_begin(ret);
+}
+
+static void load_nginx(struct server *server)
+{
+	start_check(server, "http", "/page.txt");
+	start_words(&server->load, server->folder, NULL,
+		    "wrk -t 1 -c 10 -d " LOAD_SECONDS " -H Accept-Encoding:gzip "
+		    "http://127.0.0.1:%d/page.txt",
+		    server->port);
 }
 
 void server_start_nginx(struct server *ret, const struct folder *folder)
 {
-	char conf[1024];
+	/* All files are relative to the prefix (-p), which is the test's folder. */
+	static const char format[] =
+		"daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\n"
+		"error_log error.log;\nevents { worker_connections 256; }\n"
+		"http {\naccess_log off;\nkeepalive_requests 1000000000;\n"
+		"keepalive_timeout 1h;\nopen_file_cache max=10 inactive=1h;\n"
+		"open_file_cache_valid 1h;\nclient_body_temp_path body;\n"
+		"proxy_temp_path proxy;\nfastcgi_temp_path fastcgi;\n"
+		"uwsgi_temp_path uwsgi;\nscgi_temp_path scgi;\ngzip on;\ngzip_types *;\n"
+		"server { listen 127.0.0.1:%d; location / { root %s; } } }\n";
+	char conf[sizeof(format) + 128];
 
+	ret->folder = folder;
 	ret->port = free_port();
 	ret->module = "nginx";
-	snprintf(conf, sizeof(conf),
-		 "daemon off;\nuser root;\nworker_processes 1;\npid %s/nginx.pid;\n"
-		 "error_log %s/error.log;\nevents { worker_connections 256; }\nhttp {\n"
-		 "access_log off;\nkeepalive_requests 1000000000;\n"
-		 "open_file_cache max=10 inactive=1h;\nopen_file_cache_valid "
-		 "1h;\nclient_body_temp_path "
-		 "%s/body;\nproxy_temp_path %s/proxy;\n"
-		 "fastcgi_temp_path %s/fastcgi;\nuwsgi_temp_path %s/uwsgi;\n"
-		 "scgi_temp_path %s/scgi;\ngzip on;\ngzip_types *;\n"
-		 "server { listen 127.0.0.1:%d; location / { root %s; } } }\n",
-		 folder->path, folder->path, folder->path, folder->path, folder->path, folder->path,
-		 folder->path, ret->port, folder->path);
+	ret->load_start = load_nginx;
+	snprintf(conf, sizeof(conf), format, ret->port, folder->path);
 	folder_write(folder, "nginx.conf", conf);
 	folder_write(folder, "page.txt",
 		     "a page that is long enough to be compressed, "
 		     "a page that is long enough to be compressed\n");
-	start_words(&ret->child, folder, NULL, "nginx -e %s -c %s",
-		    folder_file(folder, "early.log"), folder_file(folder, "nginx.conf"));
+	start_words(&ret->child, folder, NULL, "nginx -p %s/ -e early.log -c %s", folder->path,
+		    folder_file(folder, "nginx.conf"));
 	ret->target = find_child(ret->child.pid, "nginx: worker");
-	start_check(ret, folder, "http", "/page.txt");
-	start_words(&ret->load, folder, NULL,
-		    "wrk -t 1 -c 10 -d " LOAD_SECONDS " -H Accept-Encoding:gzip "
-		    "http://127.0.0.1:%d/page.txt",
-		    ret->port);
+	server_load_begin(ret);
 }
 
 static const char *postgres_tool(const char *name)
@@ -175,12 +187,23 @@ static void data_folder_create(const struct folder *folder, const char *user)
 	ck_assert_int_eq(chown(folder->path, account->pw_uid, account->pw_gid), 0);
 }
 
+static void load_postgres(struct server *server)
+{
+	start_words(&server->load, server->folder, "postgres",
+		    "pgbench -h %s -c 1 -T " LOAD_SECONDS " postgres", server->folder->path);
+	/* Its first connection only looks at the tables. */
+	wait_ms(1000);
+	server->target = find_child(server->child.pid, "postgres: postgres postgres");
+}
+
 void server_start_postgres(struct server *ret, const struct folder *folder)
 {
 	const char *data = folder_file(folder, "data"), *path = folder->path;
 
+	ret->folder = folder;
 	ret->module = "postgres";
-	ret->changes_fds = true;
+	ret->changes = true;
+	ret->load_start = load_postgres;
 	data_folder_create(folder, "postgres");
 	free(command_run(folder, "postgres", 60, "%s -D %s -A trust --no-sync",
 			 postgres_tool("initdb"), data));
@@ -193,19 +216,26 @@ void server_start_postgres(struct server *ret, const struct folder *folder)
 	}
 	wait_ms(500);
 	free(command_run(folder, "postgres", 60, "pgbench -h %s -i -q postgres", path));
-	start_words(&ret->load, folder, "postgres",
-		    "pgbench -h %s -c 1 -T " LOAD_SECONDS " postgres", path);
-	/* Its first connection only looks at the tables. */
-	wait_ms(1000);
-	ret->target = find_child(ret->child.pid, "postgres: postgres postgres");
+	server_load_begin(ret);
+}
+
+static void load_mariadb(struct server *server)
+{
+	start_words(&server->load, server->folder, "mysql",
+		    "mariadb-slap --no-defaults --socket=%s/db.sock -u root --concurrency=2 "
+		    "--iterations=100000 --auto-generate-sql --auto-generate-sql-load-type=mixed "
+		    "--number-of-queries=2000",
+		    server->folder->path);
 }
 
 void server_start_mariadb(struct server *ret, const struct folder *folder)
 {
 	const char *data = folder_file(folder, "data"), *path = folder->path;
 
+	ret->folder = folder;
 	ret->module = "mariadbd";
-	ret->changes_fds = true;
+	ret->changes = true;
+	ret->load_start = load_mariadb;
 	data_folder_create(folder, "mysql");
 	free(command_run(folder, "mysql", 120,
 			 "mariadb-install-db --no-defaults --datadir=%s "
@@ -220,11 +250,7 @@ void server_start_mariadb(struct server *ret, const struct folder *folder)
 		ck_assert_int_lt(i, 1500);
 		wait_ms(20);
 	}
-	start_words(&ret->load, folder, "mysql",
-		    "mariadb-slap --no-defaults --socket=%s/db.sock -u root --concurrency=2 "
-		    "--iterations=100000 --auto-generate-sql --auto-generate-sql-load-type=mixed "
-		    "--number-of-queries=2000",
-		    path);
+	server_load_begin(ret);
 }
 
 void server_start_python(struct server *ret, const struct folder *folder)
@@ -254,6 +280,13 @@ void server_start_python(struct server *ret, const struct folder *folder)
 	ck_assert_str_eq(child_line(&ret->child), "ready");
 }
 
+static void load_node(struct server *server)
+{
+	start_check(server, "http", "/");
+	start_words(&server->load, server->folder, NULL,
+		    "wrk -t 1 -c 4 -d " LOAD_SECONDS " http://127.0.0.1:%d/", server->port);
+}
+
 void server_start_node(struct server *ret, const struct folder *folder)
 {
 	static const char script[] =
@@ -267,15 +300,21 @@ void server_start_node(struct server *ret, const struct folder *folder)
 		"}).listen(Number(process.argv[2]), '127.0.0.1');\n";
 
 	ret->port = free_port();
+	ret->folder = folder;
 	ret->module = "node";
-	ret->changes_fds = true;
+	ret->changes = true;
+	ret->load_start = load_node;
 	folder_write(folder, "server.js", script);
 	start_words(&ret->child, folder, NULL, "node %s %d", folder_file(folder, "server.js"),
 		    ret->port);
 	ret->target = ret->child.pid;
-	start_check(ret, folder, "http", "/");
-	start_words(&ret->load, folder, NULL,
-		    "wrk -t 1 -c 4 -d " LOAD_SECONDS " http://127.0.0.1:%d/", ret->port);
+	server_load_begin(ret);
+}
+
+void server_load_begin(struct server *server)
+{
+	if (server->load_start)
+		server->load_start(server);
 }
 
 void server_expect_alive(struct server *server)
@@ -285,7 +324,7 @@ void server_expect_alive(struct server *server)
 		ck_assert_msg(child_wait(&server->load, 0) == -1, "the load ended");
 	if (server->check.pid)
 		ck_assert_msg(child_wait(&server->check, 0) == -1, "the check of answers ended");
-	if (!server->port && !server->load.pid)
+	if (!server->load_start)
 		child_expect(&server->child, "check", "ok");
 }
 
@@ -303,6 +342,8 @@ void server_expect_all_answered(struct server *server)
 	}
 	child_end(&server->check);
 	child_end(&server->load);
+	/* The server closes its ends. */
+	wait_ms(500);
 }
 
 void server_expect_clean_end(struct server *server)
