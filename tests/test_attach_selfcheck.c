@@ -220,6 +220,7 @@ static const char python_script[] =
 	"    v = nested(n)\n"
 	"    json.loads(json.dumps(v))\n"
 	"    json.dumps(v, indent=1)\n"
+	"    json.loads('[' * (i % 500) + ']' * (i % 500))\n"
 	"    pickle.loads(pickle.dumps(v))\n"
 	"    copy.deepcopy(v)\n"
 	"    repr(v)\n"
