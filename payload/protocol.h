@@ -338,7 +338,7 @@ _Static_assert(sizeof(struct ha_stripe) == 128, "ha_stripe");
 /* One distinct call stack. Published through the site index after it is whole. */
 enum ha_site_flags {
 	HA_SITE_TRUNCATED = 1, /* the walk stopped before the outermost frame */
-	HA_SITE_GUESSED = 2,   /* a frame-pointer step was taken */
+	HA_SITE_GUESSED = 2,   /* a frame-pointer step was taken, or rbp 0 taken for the end */
 	HA_SITE_STALE = 4,     /* a frame lies in a module that was not yet known */
 	HA_SITE_DEEP = 8,      /* more than HA_FRAMES_MAX frames: the outermost are missing */
 };

@@ -123,7 +123,8 @@ static void *find_offset(void *ret)
 		uint64_t block = *(const uint64_t *)(fs + offset);
 		uint64_t size = *(const uint64_t *)(fs + offset + 8);
 
-		if (block % HA_PAGE || size % HA_PAGE || sp < block || sp - block >= size)
+		if (!block || size > (1ull << 30) || block % HA_PAGE || size % HA_PAGE ||
+		    sp < block || sp - block >= size)
 			continue;
 		*(uint64_t *)ret = offset;
 		return NULL;

@@ -14,6 +14,7 @@
  * apart. F_ROOT ends the stack.
  */
 #define TEXT		  0x555500000000ull
+#define NO_TABLE	  0x555600000000ull
 #define CALL(function, n) (TEXT + (function)*256 + 5 + (n)*16)
 
 enum function {
@@ -288,6 +289,30 @@ START_TEST(tells_apart_stacks_that_differ_in_rbp_alone)
 }
 END_TEST
 
+START_TEST(tells_apart_an_end_by_rbp_0_from_a_guess)
+{
+	uint64_t frame = (uint64_t)(stack.frame + 1);
+	struct found ended, went_on;
+
+	world_add_module(&world, NO_TABLE, NO_TABLE + 256, 0, HA_MODULE_NO_TABLE);
+	world_publish_modules(&world);
+	stack.frame->ra = NO_TABLE + 16;
+	stack.frame->rbp = 0;
+	fake_stack_store(frame + 16, 0);
+	fake_stack_store(frame + 24, CALL(F_ROOT, 0));
+	teach();
+	stack.frame->rbp = frame + 16;
+	ck_assert_uint_eq(find_here().by_trie, 0);
+	teach();
+	went_on = find_here();
+	ck_assert_uint_eq(went_on.by_trie, went_on.by_walk);
+	stack.frame->rbp = 0;
+	ended = find_here();
+	ck_assert_uint_eq(ended.by_trie, ended.by_walk);
+	ck_assert_uint_ne(ended.by_trie, went_on.by_trie);
+}
+END_TEST
+
 START_TEST(does_not_know_a_stack_with_less_room)
 {
 	struct ha_stack range = {stack.low, (uint64_t)(stack.frame + 1) + 32};
@@ -424,6 +449,7 @@ Suite *core_trie_suite(void)
 	tcase_add_test(trie, grows_with_the_number_of_stacks);
 	tcase_add_test(trie, tells_apart_stacks_that_differ_in_an_outer_return_address);
 	tcase_add_test(trie, tells_apart_stacks_that_differ_in_rbp_alone);
+	tcase_add_test(trie, tells_apart_an_end_by_rbp_0_from_a_guess);
 	tcase_add_test(trie, does_not_know_a_stack_with_less_room);
 	tcase_add_test(trie, forgets_stacks_of_code_that_was_replaced);
 	tcase_add_test(trie, confirms_stacks_of_code_that_stayed);

@@ -359,6 +359,7 @@ START_TEST(stops_at_what_cannot_be_followed)
 	static const enum function last[] = {F_STOP, F_R10, F_RA_RDI, F_BACKWARDS, F_GAP};
 
 	stack.frame->ra = PC(F_RSP24);
+	stack.frame->rbp = 16;
 	fake_stack_push(&stack, 16, PC(last[_i]));
 	fake_stack_push(&stack, 16, PC(F_START));
 	assert_frames(PC(F_RSP24), PC(last[_i]));
@@ -387,6 +388,18 @@ START_TEST(guesses_by_frame_pointer_where_no_table_is)
 }
 END_TEST
 
+START_TEST(takes_rbp_0_for_the_end_where_no_table_is)
+{
+	stack.frame->ra = PC(F_RSP8);
+	fake_stack_push(&stack, 0, NO_TABLE + 100);
+	assert_frames(PC(F_RSP8), NO_TABLE + 100);
+	ck_assert_uint_eq(result.flags, HA_SITE_GUESSED);
+	ck_assert(result.learnable);
+	ck_assert_uint_eq(result.rbps, 1);
+	ck_assert_uint_eq(trace.rbp[0].value, WALK_RBP_ZERO);
+}
+END_TEST
+
 START_TEST(does_not_guess_by_an_implausible_frame_pointer)
 {
 	uint64_t frame;
@@ -394,7 +407,7 @@ START_TEST(does_not_guess_by_an_implausible_frame_pointer)
 	stack.frame->ra = NO_TABLE + 100;
 	frame = fake_stack_push(&stack, 40, NOWHERE);
 	const uint64_t bad[] = {
-		0, 8, frame + 33, frame - 16, stack.high, stack.high - 16, ~0ull - 7, frame + 32};
+		16, 8, frame + 33, frame - 16, stack.high, stack.high - 16, ~0ull - 7, frame + 32};
 
 	stack.frame->rbp = bad[_i];
 	fake_stack_store(stack.high - 8, NOWHERE);
@@ -653,6 +666,7 @@ Suite *core_walk_suite(void)
 	tcase_add_test(rules, restores_rbp_through_rbp);
 	tcase_add_loop_test(rules, stops_at_what_cannot_be_followed, 0, 5);
 	tcase_add_loop_test(rules, guesses_by_frame_pointer_where_no_table_is, 0, 3);
+	tcase_add_test(rules, takes_rbp_0_for_the_end_where_no_table_is);
 	tcase_add_loop_test(rules, does_not_guess_by_an_implausible_frame_pointer, 0, 8);
 	tcase_add_test(rules, leaves_out_frames_of_entry);
 	tcase_add_loop_test(rules, keeps_the_innermost_frames_of_a_deep_stack, 0, 2);

@@ -140,7 +140,7 @@ static NOINLINE bool rbps_match(const struct candidate *candidate, uint64_t base
 	uint64_t wrong = 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		wrong |= (word_at(base, rbp[i].slot) - base) ^ rbp[i].value * 8ull;
+		wrong |= walk_relative(word_at(base, rbp[i].slot), base) ^ rbp[i].value * 8ull;
 	return !wrong;
 }
 
@@ -213,7 +213,7 @@ static inline uint64_t node_find(const struct root *root, uint64_t hash)
 
 static inline uint64_t branch_word(uint64_t node, uint64_t word, uint64_t base)
 {
-	return NODE_KIND(node) == NODE_BRANCH_RBP ? word - base : word;
+	return NODE_KIND(node) == NODE_BRANCH_RBP ? walk_relative(word, base) : word;
 }
 
 bool trie_find(const struct walk_start *start, uint32_t *site_ret)
@@ -296,7 +296,8 @@ static struct difference lesson_compare(const struct lesson *lesson, const struc
 
 	if (!site || site->frames != other_frames)
 		return difference;
-	for (i = 0; i < frames && i < other_frames; i++) {
+	/* Behind the last return address there may be an rbp that told the end. */
+	for (i = 0;; i++) {
 		while (j < rbps && j < other_rbps &&
 		       (lesson->trace->rbp[j].frame == i || rbp[j].frame == i)) {
 			difference = rbp_difference(&lesson->trace->rbp[j], &rbp[j], i + j);
@@ -324,12 +325,13 @@ static uint32_t branch_position(const struct candidate *candidate, uint64_t node
 	const struct walk_rbp *rbp = candidate_rbp(candidate);
 	uint32_t frames = candidate_frames(candidate), rbps = candidate_rbps(candidate), j = 0;
 
-	for (uint32_t i = 0; i < frames; i++) {
+	for (uint32_t i = 0; i <= frames; i++) {
 		for (; j < rbps && rbp[j].frame == i; j++) {
 			if (NODE_KIND(node) == NODE_BRANCH_RBP && rbp[j].slot == NODE_SLOT(node))
 				return i + j;
 		}
-		if (NODE_KIND(node) == NODE_BRANCH && candidate->slot[i] == NODE_SLOT(node))
+		if (i < frames && NODE_KIND(node) == NODE_BRANCH &&
+		    candidate->slot[i] == NODE_SLOT(node))
 			return i + j;
 	}
 	return 0;

@@ -85,18 +85,20 @@ static void record(struct walk *walk, uint64_t key, uint64_t sp)
  */
 static void trace_word(struct walk *walk, uint64_t slot, uint64_t word, uint32_t frames)
 {
+	uint64_t relative = walk_relative(word, walk->base);
 	struct walk_result *result = &walk->result;
 
 	if (!result->learnable)
 		return;
-	if (word < walk->base || (word - walk->base) / 8 > SLOT_MAX || word & 7 ||
-	    slot > SLOT_MAX || result->rbps == WALK_RBPS_MAX) {
+	if (relative % 8 || relative / 8 > WALK_RBP_ZERO ||
+	    (word && relative / 8 == WALK_RBP_ZERO) || slot > SLOT_MAX ||
+	    result->rbps == WALK_RBPS_MAX) {
 		result->learnable = false;
 		return;
 	}
 	walk->trace->rbp[result->rbps++] = (struct walk_rbp){
 		.slot = (uint16_t)slot,
-		.value = (uint16_t)((word - walk->base) / 8),
+		.value = (uint16_t)(relative / 8),
 		.frame = (uint16_t)frames,
 	};
 }
@@ -160,6 +162,12 @@ static enum step step_by_frame_pointer(struct walk *walk)
 {
 	uint64_t rbp = walk->rbp;
 
+	/* The psABI's mark of the outermost frame; or a register that happens to be 0. */
+	if (!rbp) {
+		trace_rbp(walk, rbp, walk->result.frames);
+		walk->result.flags |= HA_SITE_GUESSED;
+		return STEP_END;
+	}
 	/* The words that are looked at here are those that the next steps take. */
 	if (!guess_leads_home(walk, rbp))
 		return STEP_CUT;

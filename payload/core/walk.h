@@ -28,9 +28,11 @@
 /* A saved rbp, or another pointer into the stack, that a CFA was computed from. */
 struct walk_rbp {
 	uint16_t slot;	/* where it was saved, in words from base */
-	uint16_t value; /* the word that it points to, likewise */
+	uint16_t value; /* the word that it points to, likewise; WALK_RBP_ZERO for 0 */
 	uint16_t frame; /* the first frame whose return address was found through it */
 };
+
+#define WALK_RBP_ZERO 0xffffu
 
 /* A walk with more of them is not learnable. */
 #define WALK_RBPS_MAX 254u
@@ -72,6 +74,12 @@ bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
 		  struct walk_start *ret);
 
 void walk_run(const struct walk_start *start, struct walk_trace *trace, struct walk_result *ret);
+
+/* A pointer into the stack as distance from base in bytes, comparable to value * 8. */
+static inline uint64_t walk_relative(uint64_t word, uint64_t base)
+{
+	return word ? word - base : WALK_RBP_ZERO * 8ull;
+}
 
 /* The address of slot 0. */
 static inline uint64_t walk_base(const struct ha_frame *frame)
