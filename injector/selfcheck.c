@@ -186,6 +186,7 @@ static struct error *difference_keep(struct selfcheck *selfcheck, uint32_t numbe
 		ours->flags & HA_SITE_GUESSED ? ", guessed" : "",
 		ours->flags & HA_SITE_STALE ? ", unknown module" : "",
 		ours->flags & HA_SITE_DEEP ? ", deep" : "", theirs->count, end_name(theirs->end));
+	fprintf(out, "\n%9s%-50s  libunwind", "", "recorded");
 	for (i = 0; i < rows; i++) {
 		bool same = i < ours->frames && i < theirs->count && ours->pc[i] == theirs->pc[i];
 

@@ -159,7 +159,7 @@ static void check_redis(struct counts *sum)
 		 "while :; do redis-cli -h 127.0.0.1 -p %d <commands >/dev/null 2>&1; done",
 		 server.port);
 	extra_start(script);
-	check("redis-server", server.target, 5000, sum);
+	check("redis-server", server.target, 6000, sum);
 	child_end(&extra);
 	server_expect_alive(&server);
 	server_end(&server);
@@ -220,7 +220,7 @@ static const char python_script[] =
 	"    v = nested(n)\n"
 	"    json.loads(json.dumps(v))\n"
 	"    json.dumps(v, indent=1)\n"
-	"    json.loads('[' * (i % 500) + ']' * (i % 500))\n"
+	"    json.loads('[' * (1 + i % 400) + ']' * (1 + i % 400))\n"
 	"    pickle.loads(pickle.dumps(v))\n"
 	"    copy.deepcopy(v)\n"
 	"    repr(v)\n"
@@ -244,7 +244,7 @@ static void check_python(struct counts *sum)
 	folder_write(&folder, "deep.py", python_script);
 	child_start(&target, &folder, NULL, argv);
 	ck_assert_str_eq(child_line(&target), "ready");
-	check("python3", target.pid, 1500, sum);
+	check("python3", target.pid, 800, sum);
 	child_end(&target);
 }
 
