@@ -286,7 +286,7 @@ static void cut_short(int number, unsigned int step_us, int count)
 START_TEST(interrupt_at_any_moment_leaves_the_target_as_it_was)
 {
 	start_storm("storm -t 2 -m");
-	cut_short(SIGINT, 4000, 100);
+	cut_short(SIGINT, 9000, 45);
 	expect_unharmed();
 }
 END_TEST
@@ -303,7 +303,7 @@ END_TEST
 START_TEST(death_of_the_program_at_any_moment_leaves_a_target_that_works)
 {
 	start_storm("storm -t 2");
-	cut_short(SIGKILL, 7000, 60);
+	cut_short(SIGKILL, 9000, 45);
 	wait_ms(200);
 	child_expect(&target, "check", "ok");
 	attach(target.pid);
