@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "injector/arch.h"
 #include "injector/arch/x86_64_syscalls.h"
 #include "payload/protocol.h"
 #include "resolver/cleanup.h"
@@ -56,13 +57,13 @@ static bool syscall_is_safe(int64_t number)
 static bool at_syscall(const struct safepoint_context *context,
 		       const struct safepoint_thread *thread, int64_t *number_ret)
 {
-	const size_t size = sizeof(syscall_instruction);
+	const size_t size = arch_syscall_instruction_size;
 	uint64_t pc = thread->registers.pc;
-	uint8_t code[sizeof(syscall_instruction)];
+	uint8_t code[ARCH_SYSCALL_SIZE_MAX];
 	bool inside = thread->syscall_number >= 0;
 
 	if (context->read(context->read_data, inside ? pc - size : pc, code, size) != size ||
-	    memcmp(code, syscall_instruction, size) != 0)
+	    memcmp(code, arch_syscall_instruction, size) != 0)
 		return false;
 	*number_ret = inside ? thread->syscall_number : (int64_t)thread->registers.reg[HA_EXT_RAX];
 	return true;

@@ -102,7 +102,4 @@ static const int16_t safe_syscalls[] = {
 	SYS_restart_syscall,
 };
 
-/* The instruction that makes a system call. */
-static const uint8_t syscall_instruction[2] = {0x0f, 0x05};
-
 #endif
