@@ -14,13 +14,13 @@
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
-/* First segment of the live table: 64 Ki buckets, half a million cells, 8 MiB. */
+/* First segment of the live table: 64 Ki buckets, 459,000 cells, 8 MiB. */
 #define FIRST_SEGMENT_BUCKETS 65536ull
 
 /*
- * A segment is added when half of the newest one's cells are taken: the first
- * overflow of two-choice buckets of 8 comes at 3/4 of the load. How full it is
- * is estimated from so many buckets, evenly spread.
+ * A segment is added when half of the newest one's cells are taken: buckets of
+ * 7 cells, two choices for each block, first overflow at about 65 %. How full
+ * it is is estimated from so many buckets, evenly spread.
  */
 #define FILL_LIMIT_PERCENT 50
 #define FILL_SAMPLE	   256ull
@@ -55,7 +55,7 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 	case HA_REGION_BOOT:
 		return HA_BOOT_SIZE;
 	case HA_REGION_MODULES:
-		return 8 * MIB;
+		return 256 * MIB; /* some 10,000 versions of a list of 800 modules */
 	case HA_REGION_TABLES:
 		return 256 * MIB;
 	case HA_REGION_STACKS:
