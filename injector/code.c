@@ -214,6 +214,27 @@ static size_t context_read(void *data, uint64_t address, void *buf, size_t size)
 	return done;
 }
 
+/* The exported function that contains @pc, for messages. */
+static const char *context_symbol(void *data, uint32_t number, uint64_t pc)
+{
+	const struct code *code = data;
+	const struct module *module;
+	size_t i;
+
+	if (number >= code->modules->count)
+		return NULL;
+	module = code->modules->module[number];
+	for (i = 0; i < module->tables.symbol_count; i++) {
+		const Elf64_Sym *symbol = &module->tables.symbol[i];
+		uint64_t start = symbol->st_value + module->bias;
+
+		if (ELF64_ST_TYPE(symbol->st_info) == STT_FUNC && pc >= start &&
+		    pc - start < symbol->st_size)
+			return dynamic_symbol_name(&module->tables, i);
+	}
+	return NULL;
+}
+
 static struct error *wrappers_rebuild(struct code *code, const struct modules *modules)
 {
 	struct error *err;
@@ -258,6 +279,9 @@ struct error *code_update(struct code *code, const struct memory_reader *memory,
 	code->context.read = context_read;
 	code->context.read_data = &code->memory;
 	code->context.start = modules->entry_point;
+	code->modules = modules;
+	code->context.symbol = context_symbol;
+	code->context.symbol_data = code;
 	err = maps_rebuild(code, modules);
 	return err ? err : wrappers_rebuild(code, modules);
 }

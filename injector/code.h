@@ -33,6 +33,7 @@ struct code {
 	struct code_range *range; /* what context.code points to */
 	struct safepoint_module *facts;
 	struct safepoint_context context;
+	const struct modules *modules; /* of the last update */
 	struct memory_reader memory;
 };
 

@@ -101,17 +101,17 @@ END_TEST
 
 START_TEST(full_region_is_an_error_and_keeps_the_last_list)
 {
-	struct ha_module *many = calloc(4096, sizeof(*many));
+	struct ha_stack *many = calloc(4096, sizeof(*many));
 	struct error *err = NULL;
 	uint64_t last = 0;
 	int i;
 
 	for (i = 0; i < 1000 && !err; i++) {
-		last = shm->header->module_index;
-		err = shm_publish_modules(shm, many, 4096, 1, 0);
+		last = shm->header->stack_index;
+		err = shm_publish_stacks(shm, many, 4096);
 	}
 	assert_fails(err, ERROR_MEMORY);
-	ck_assert_uint_eq(shm->header->module_index, last);
+	ck_assert_uint_eq(shm->header->stack_index, last);
 	free(many);
 }
 END_TEST
