@@ -140,18 +140,22 @@ targets: $(TARGETS)
 
 # Everything that CI asks for. The unit suites run under the sanitizers; then
 # all suites run on the plain build, whose closing line is the last one.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
+SUBMAKE = $(MAKE) --no-print-directory $(JOBS)
+
 .PHONY: check
 check: ## build with gcc and clang, audit, run all tests
 	@scripts/setup build test
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD) WERROR=1 all tests
+	+@$(SUBMAKE) BUILD=$(BUILD) WERROR=1 all tests
 	@scripts/check-payload $(BUILD)
 	@scripts/check-includes
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang WERROR=1 all $(BUILD)/clang/tests/run
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined WERROR=1 all tests
+	+@$(SUBMAKE) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 WERROR=1 all $(BUILD)/clang/tests/run
+	+@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=address,undefined CFLAGS='-O1 -g' WERROR=1 all tests
 	@echo '  CHECK    unit suites under ASan and UBSan'
 	@$(SAN_ENV) $(BUILD)/asan/tests/run unit
+	@$(SAN_ENV) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
 	@echo '  CHECK    all suites'
-	@HA_ASAN_PROGRAM=$(BUILD)/asan/heapattach $(BUILD)/tests/run
+	@$(BUILD)/tests/run
 
 SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1
@@ -192,7 +196,7 @@ bench: all targets ## measure attach pauses and overhead; prints one table
 .PHONY: demo
 demo: ## find a planted leak in a running redis-server
 	@scripts/setup build demo
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD) all
+	+@$(SUBMAKE) BUILD=$(BUILD) all
 	@scripts/demo $(BUILD)
 
 .PHONY: install

@@ -346,18 +346,29 @@ struct json *run_report_json(const struct folder *folder, const char *recording)
 	return json_parse(run.out);
 }
 
-void run_wait_attached(struct run *run, pid_t pid)
+bool run_try_attached(struct run *run, pid_t pid)
 {
-	double deadline = now_ms() + 20000;
+	uint64_t deadline = now_ms() + 60000;
 
 	/* T is traced from before shared memory is mapped until the slots are written. */
 	while (!procstate_mapped(pid, "memfd:heapattach (") ||
 	       procstate_status(pid, "TracerPid", 10)) {
-		if (now_ms() > deadline || child_wait(&run->child, 0) >= 0) {
-			run_finish(run, 0);
-			ck_abort_msg("not attached to %d; it wrote:\n%s%s", pid, run->out,
-				     run->err);
-		}
+		siginfo_t ended = {0};
+
+		ck_assert_msg(now_ms() < deadline, "not attached to %d after a minute", pid);
+		waitid(P_PID, (id_t)run->child.pid, &ended, WEXITED | WNOHANG | WNOWAIT);
+		if (ended.si_pid)
+			return false;
 		wait_ms(2);
 	}
+	return true;
+}
+
+void run_wait_attached(struct run *run, pid_t pid)
+{
+	if (run_try_attached(run, pid))
+		return;
+	run_finish(run, 1);
+	ck_abort_msg("not attached to %d; ended with %d and wrote:\n%s%s", pid, run->status,
+		     run->out, run->err);
 }

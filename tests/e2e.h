@@ -93,10 +93,12 @@ void run_program(struct run *ret, const struct folder *folder, const char *argum
 void run_deinit(struct run *run);
 
 /*
- * Wait until the program reports that it is attached: the target has the
- * payload mapped and is not traced. Fails after 20 seconds.
+ * Wait until the target has the payload mapped and is not traced any more.
+ * Fails after 60 seconds, or if the program ends before.
  */
 void run_wait_attached(struct run *run, pid_t pid);
+/* The same; false if the program ended before: run_finish() is next. */
+bool run_try_attached(struct run *run, pid_t pid);
 
 /* heapattach report FILE --format json. Free with json_free(). */
 struct json *run_report_json(const struct folder *folder, const char *recording);

@@ -85,6 +85,9 @@ static void fds_read(pid_t pid, struct procstate *state)
 		if (length < 0)
 			continue;
 		target[length] = '\0';
+		/* glibc's free() looks at this file now and then, on any thread. */
+		if (strcmp(target, "/proc/sys/vm/overcommit_memory") == 0)
+			continue;
 		if (state->fd_count == room) {
 			room = room ? room * 2 : 64;
 			state->fd = realloc(state->fd, room * sizeof(*state->fd));

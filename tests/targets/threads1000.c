@@ -17,12 +17,14 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static uint64_t interrupted, beats, gap_ns;
+static int started;
 
 static void *epoll_main(void *arg)
 {
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event event;
 
+	__atomic_fetch_add(&started, 1, __ATOMIC_RELAXED);
 	for (;;) {
 		if (epoll_wait(epoll, &event, 1, -1) < 0 && errno == EINTR)
 			__atomic_fetch_add(&interrupted, 1, __ATOMIC_RELAXED);
@@ -32,6 +34,7 @@ static void *epoll_main(void *arg)
 
 static void *condition_main(void *arg)
 {
+	__atomic_fetch_add(&started, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&mutex);
 	for (;;)
 		pthread_cond_wait(&condition, &mutex);
@@ -42,6 +45,7 @@ static void *sleeper_main(void *arg)
 {
 	struct timespec tenth = {0, 100000000};
 
+	__atomic_fetch_add(&started, 1, __ATOMIC_RELAXED);
 	for (;;) {
 		if (nanosleep(&tenth, NULL) < 0 && errno == EINTR)
 			__atomic_fetch_add(&interrupted, 1, __ATOMIC_RELAXED);
@@ -57,6 +61,7 @@ static void *heart_main(void *arg)
 {
 	uint64_t last = target_now_ns();
 
+	__atomic_fetch_add(&started, 1, __ATOMIC_RELAXED);
 	for (;;) {
 		uint64_t now = target_now_ns();
 
@@ -90,6 +95,9 @@ int main(int argc, char **argv)
 		if (pthread_create(&thread, &attributes, i ? mains[i % 10] : heart_main, NULL))
 			target_fail("pthread_create");
 	}
+	/* With all that they open. */
+	while (__atomic_load_n(&started, __ATOMIC_RELAXED) < threads - 1)
+		usleep(1000);
 	target_say("ready");
 	while (target_command(line, sizeof(line)) && strcmp(line, "stop") != 0)
 		target_say("beats=%lu gap_us=%lu eintr=%lu",
