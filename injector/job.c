@@ -105,7 +105,8 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 		return err;
 	if (entry.magic != HA_MAGIC || entry.abi != HA_ABI)
 		return error_create(ERROR_FORMAT, "what the target loaded is not our payload");
-	entry.state = HA_STATE_OFF;
+	/* New modules are hooked while recording goes on. */
+	entry.state = job->journal->state_on ? HA_STATE_ON : HA_STATE_OFF;
 	entry.gate = job->journal->gate.address;
 	entry.shm = job->journal->shm.address;
 	entry.core_alloc = core_base + core->alloc;

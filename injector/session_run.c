@@ -106,20 +106,24 @@ struct error *session_modules_update(struct session *session, size_t *added_ret,
 			      removed_ret);
 }
 
+/*
+ * The loader has added something. If the list is the same, a library was loaded
+ * again to where it had been: its slots are fresh, and the payload waits for a
+ * list that counts it.
+ */
 static struct error *modules_refresh(struct session *session)
 {
 	size_t added = 0, removed = 0;
 	struct error *err = session_modules_update(session, &added, &removed);
 
-	if (err || (!added && !removed))
-		return err;
-	err = session_instances_update(session, removed > 0);
-	if (!err)
+	if (!err && (added || removed))
+		err = session_instances_update(session, removed > 0);
+	if (!err && (added || removed))
 		err = code_update(&session->code, &session->memory, &session->modules);
 	if (!err)
 		err = code_publish(&session->code, session->shm, &session->modules,
 				   session->generation);
-	if (!err && added)
+	if (!err)
 		err = modules_plan(session);
 	if (session->selfcheck)
 		selfcheck_flush(session->selfcheck);
