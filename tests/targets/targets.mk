@@ -14,6 +14,8 @@ TARGET_LIBS_leak_chain = $(TARGET_OWN_LIB) -lchain
 
 $(TARGETS): tests/targets/target.h
 
+$(BUILD)/targets/late: $(BUILD)/targets/liblate.so
+
 $(BUILD)/targets/deadlock_ctor: $(BUILD)/targets/libctor.so
 TARGET_LIBS_deadlock_ctor = -rdynamic
 TARGET_LIBS_atfork_jemalloc = -ljemalloc
