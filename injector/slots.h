@@ -48,12 +48,13 @@ struct slot {
 	bool inherited;	   /* held an entry stub already */
 };
 
-/* Why a reference is not hooked. The first four take nothing from coverage. */
+/* Why a reference is not hooked. The first five take nothing from coverage. */
 enum slot_skip_reason {
 	SLOT_SKIP_UNRESOLVED,	 /* a weak reference that nobody defines: the word is 0 */
 	SLOT_SKIP_INNER,	 /* the function calls another hooked one: recorded there */
 	SLOT_SKIP_THROUGH_PLT,	 /* points to a PLT stub whose own slot is hooked */
 	SLOT_SKIP_INTERNAL,	 /* an allocator calling itself: recorded at its entry points */
+	SLOT_SKIP_REPLACED,	 /* the program has put a function of its own there */
 	SLOT_SKIP_UNDECIDED,	 /* an indirect call might reach a hooked function */
 	SLOT_SKIP_NO_CODE,	 /* the value lies in no executable mapping */
 	SLOT_SKIP_IFUNC,	 /* an IFUNC or TLS symbol */

@@ -145,6 +145,18 @@ static bool is_through_plt(const struct plan *plan, const struct slot *slot)
 	return false;
 }
 
+/*
+ * A library's variable that begins with malloc and was then set to something of
+ * the program's own, which sees to its memory through slots like everybody.
+ */
+static bool is_replaced(const struct plan *plan, const struct slot *slot)
+{
+	const struct module *owner = modules_find_code(plan->modules, slot->found);
+
+	return slot->kind == REFERENCE_ADDRESS && owner &&
+	       module_symbol_or_0(owner, functions_get(slot->function)->name) != slot->found;
+}
+
 /* Settle @slot's call, or give a reason in *skip_ret (-1 = none). */
 static struct error *settle_call(struct plan *plan, const struct module *module, struct slot *slot,
 				 int *skip_ret)
@@ -174,6 +186,8 @@ static struct error *settle_call(struct plan *plan, const struct module *module,
 		error_free(err);
 	} else if (is_through_plt(plan, slot)) {
 		*skip_ret = SLOT_SKIP_THROUGH_PLT;
+	} else if (is_replaced(plan, slot)) {
+		*skip_ret = SLOT_SKIP_REPLACED;
 	}
 	/* An earlier attach may have gone wrong, or the object's owner is gone. */
 	if (*skip_ret < 0 && (!is_code(plan, slot->call) || is_stub(plan->modules, slot->call)))
@@ -504,6 +518,7 @@ const char *slot_skip_text(enum slot_skip_reason reason)
 		[SLOT_SKIP_INNER] = "calls another hooked function, recorded there",
 		[SLOT_SKIP_THROUGH_PLT] = "goes through a PLT whose slot is hooked",
 		[SLOT_SKIP_INTERNAL] = "an allocator calling itself, recorded at its entry points",
+		[SLOT_SKIP_REPLACED] = "the program has put another function there",
 		[SLOT_SKIP_UNDECIDED] = "makes an indirect call that might reach a hooked function",
 		[SLOT_SKIP_NO_CODE] = "points to no executable memory",
 		[SLOT_SKIP_IFUNC] = "is an indirect function (IFUNC)",

@@ -198,7 +198,8 @@ static void check_leak_chain(struct counts *sum)
 
 /* Recursion in C, callbacks, and everything that is built in. */
 static const char python_script[] =
-	"import ast, collections, copy, csv, functools, io, itertools, json, pickle, random, re\n"
+	"import collections, copy, csv, decimal, functools, io, itertools, json, pickle\n"
+	"import random, re\n"
 	"print('ready', flush=True)\n"
 	"def nested(n):\n"
 	"    v = [1, 'x' * n]\n"
@@ -232,6 +233,7 @@ static const char python_script[] =
 	"    collections.Counter('hello').most_common(2)\n"
 	"    compile('def f(a, b=%d):\\n  return [a for a in b if a]\\n' % n, 'x', 'exec')\n"
 	"    list(csv.reader(io.StringIO('a,b\\nc,d')))\n"
+	"    str(decimal.Decimal(i) / 7)\n"
 	"    [{Point(1): 1}, Point(1).zz, Point(1)(n), *map(Point(2), range(3))]\n"
 	"    try: int('x' * 3)\n"
 	"    except ValueError as e: str(e)\n";

@@ -312,6 +312,29 @@ START_TEST(hooks_addresses_in_data)
 }
 END_TEST
 
+START_TEST(leaves_addresses_that_the_program_has_replaced)
+{
+	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
+	const struct module *plugin;
+	uint64_t word, theirs;
+	char line[4096];
+
+	start("slots_now");
+	snprintf(line, sizeof(line), "load %s", path);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	plugin = subject_module(&subject, "/libslots_plugin.so");
+	assert_ok(module_symbol(plugin, "plugin_release", &word));
+	assert_ok(module_symbol(modules_libc(&subject.modules), "close", &theirs));
+	assert_ok(target_write(subject.target, word, &theirs, 8));
+	subject_plan(&subject);
+	ck_assert_uint_eq(subject_skipped(&subject, plugin, "free", SLOT_SKIP_REPLACED), 1);
+	for (size_t i = 0; i < subject.slots.count; i++)
+		ck_assert_uint_ne(subject.slots.slot[i].address, word);
+	ck_assert(!slot_skip_is_loss(SLOT_SKIP_REPLACED));
+}
+END_TEST
+
 START_TEST(finds_the_loaders_own_pointers)
 {
 	const struct module *loader;
@@ -729,6 +752,7 @@ Suite *slots_suite(void)
 	tcase_add_test(tcase, keeps_a_deepbound_library_with_its_own_allocator);
 	tcase_add_test(tcase, separates_the_allocators_of_namespaces);
 	tcase_add_test(tcase, hooks_addresses_in_data);
+	tcase_add_test(tcase, leaves_addresses_that_the_program_has_replaced);
 	tcase_add_test(tcase, finds_the_loaders_own_pointers);
 	tcase_add_test(tcase, leaves_slots_of_an_unloaded_object);
 	tcase_add_test(tcase, leaves_a_new_object_at_the_old_address);
