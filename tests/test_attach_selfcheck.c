@@ -140,7 +140,7 @@ static const char redis_commands[] =
 	"EVAL \"return error('x')\" 0\n"
 	"EVAL \"syntax error\" 0\n"
 	"SCRIPT LOAD \"return 1\"\n"
-	"SUBSCRIBE channel\n";
+	"PUBLISH channel x\n";
 
 static void extra_start(const char *script)
 {
