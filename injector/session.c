@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "injector/functions.h"
 #include "injector/image.h"
 #include "injector/worker.h"
 #include "resolver/cleanup.h"
@@ -344,6 +345,30 @@ void session_note_pauses(struct session *session, enum profile_pause_kind kind)
 	}
 }
 
+/* Can an exception pass through entry's frames: does the loader know entry? */
+static bool entry_unwinds(const struct session *session, const struct loader *loader)
+{
+	const struct module *entry = modules_entry(&session->modules);
+
+	return entry ? entry->link_map != 0 : loader == &loader_dlopen;
+}
+
+void session_leave_throwing(struct session *session)
+{
+	size_t i;
+
+	if (!session->no_throwing)
+		return;
+	for (i = 0; i < session->slots.count; i++) {
+		struct slot *slot = &session->slots.slot[i];
+
+		if (slot->state == SLOT_PLANNED && functions_get(slot->function)->throws) {
+			slot->state = SLOT_SKIPPED;
+			session->throwing_left++;
+		}
+	}
+}
+
 static struct error *attach_work(void *context)
 {
 	return job_attach(context);
@@ -356,6 +381,8 @@ static struct error *attach_with(struct session *session, const struct loader *l
 
 	if (!err)
 		err = image_core(&job.inject.core_fd);
+	session->no_throwing = !entry_unwinds(session, loader);
+	session_leave_throwing(session);
 	if (!err) {
 		job.loader = loader;
 		session->attached = true;
@@ -505,6 +532,13 @@ static struct error *coverage_describe(struct session *session)
 	bool truncated;
 
 	coverage->slots = session_slots_hooked(session);
+	if (session->throwing_left) {
+		err = profile_add_skipped(session->profile, session->preflight.allocator_path,
+					  "operator new is left alone by the map loader: an "
+					  "exception could not pass");
+		if (err)
+			return err;
+	}
 	err = slots_saved_pointers(&session->memory, &session->maps, &session->slots,
 				   SAVED_POINTERS_LIMIT, &saved, &truncated);
 	coverage->saved_pointers = saved;

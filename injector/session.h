@@ -66,6 +66,8 @@ struct session {
 	uint64_t patch_due_ns;	 /* when new modules may be hooked again */
 	uint64_t patch_delay_ms; /* grows while that fails */
 	bool attached;		 /* hooks may be in the target */
+	bool no_throwing;	 /* the target's unwinder does not know entry */
+	size_t throwing_left;	 /* slots of operators new left alone for that */
 	uint64_t rebound_slots;
 	uint64_t locked_bytes; /* VmLck before the attach */
 };
@@ -100,6 +102,8 @@ MUST_CHECK struct error *session_finish(struct session *session, enum profile_en
 /* Nanoseconds since recording began. */
 uint64_t session_elapsed_ns(const struct session *session);
 
+/* For session_*.c: after a plan: without unwinding through entry, throwing operators new stay. */
+void session_leave_throwing(struct session *session);
 /* For session_*.c: slots that hold our hooks, as of the last job_observe(). */
 size_t session_slots_hooked(const struct session *session);
 /* For session_*.c: add what a job measured to the profile. */

@@ -72,6 +72,7 @@ static struct error *modules_plan(struct session *session)
 	slots_inherit(&fresh, &old);
 	slots_place(&fresh, session->journal->entry.address);
 	session->slots = fresh;
+	session_leave_throwing(session);
 	slots_deinit(&old);
 	return NULL;
 }

@@ -105,6 +105,25 @@ START_TEST(dlopen_is_refused_under_a_filter)
 }
 END_TEST
 
+START_TEST(exception_of_operator_new_is_caught)
+{
+	const char *file = folder_file(&folder, "x.hap");
+
+	child_start_target(&target, &folder, "throws");
+	child_expect(&target, "work", "ok");
+	run_start(&run, &folder, "-p %d -q --loader %s -o %s", target.pid, loaders[_i], file);
+	run_wait_attached(&run, target.pid);
+	for (int i = 0; i < 10; i++)
+		child_expect(&target, "work", "ok");
+	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
+	run_finish(&run, 60);
+	ck_assert_msg(run.status == 0, "%s", run.err);
+	child_expect(&target, "work", "ok");
+	child_send(&target, "stop");
+	ck_assert_int_eq(child_wait(&target, 10000), 0);
+}
+END_TEST
+
 Suite *attach_limits_suite(void)
 {
 	Suite *suite = suite_create("attach_limits");
@@ -116,6 +135,7 @@ Suite *attach_limits_suite(void)
 	tcase_add_loop_test(tcase, target_that_locks_all_memory_is_refused_and_unharmed, 0, 2);
 	tcase_add_test(tcase, filter_that_kills_for_any_call_does_not_kill);
 	tcase_add_test(tcase, dlopen_is_refused_under_a_filter);
+	tcase_add_loop_test(tcase, exception_of_operator_new_is_caught, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

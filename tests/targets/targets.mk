@@ -73,3 +73,7 @@ $(BUILD)/targets/store.stripped: tests/targets/store.c tests/targets/target.h
 	$(Q)objcopy --only-keep-debug $@.full $(BUILD)/targets/store.debug
 	$(Q)strip -o $@ $@.full
 	$(Q)rm $@.full
+
+# The compiler must not know that so much cannot be had.
+TARGET_CFLAGS_throws = -Wno-alloc-size-larger-than
+TARGET_LIBS_throws = -ljemalloc
