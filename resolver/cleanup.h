@@ -18,11 +18,11 @@
 #define CLEANUP(function) __attribute__((cleanup(function)))
 
 /* The pointer's value; the variable becomes NULL and its guard does nothing. */
-#define take(pointer)                                                                              \
-	({                                                                                         \
-		__typeof__(pointer) taken_ = (pointer);                                            \
-		(pointer) = NULL;                                                                  \
-		taken_;                                                                            \
+#define take(pointer)                                   \
+	({                                              \
+		__typeof__(pointer) taken_ = (pointer); \
+		(pointer) = NULL;                       \
+		taken_;                                 \
 	})
 
 /* The same for a file descriptor, which becomes -1. */
