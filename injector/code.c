@@ -302,7 +302,7 @@ static uint32_t publish_flags(const struct code_module *code, const struct modul
 }
 
 struct error *code_publish(struct code *code, struct shm *shm, const struct modules *modules,
-			   uint32_t generation)
+			   uint32_t generation, uint64_t loads)
 {
 	CLEANUP(freep) struct ha_module *list = NULL;
 	struct error *err;
@@ -325,5 +325,5 @@ struct error *code_publish(struct code *code, struct shm *shm, const struct modu
 		list[i].flags = publish_flags(module, modules->module[range->module]);
 	}
 	return shm_publish_modules(shm, list, (uint32_t)code->context.code.count, generation,
-				   modules->load_adds);
+				   loads);
 }

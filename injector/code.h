@@ -49,10 +49,13 @@ MUST_CHECK struct error *code_update(struct code *code, const struct memory_read
 				     const struct modules *modules);
 
 /*
- * Publish the current list to the payload under @generation. ERROR_MEMORY when
- * the shared memory has no room.
+ * Publish the current list to the payload under @generation. @loads: what the
+ * loader's counter says while the list is good (modules->load_adds, unless we
+ * are about to load something ourselves). ERROR_MEMORY when the shared memory
+ * has no room.
  */
 MUST_CHECK struct error *code_publish(struct code *code, struct shm *shm,
-				      const struct modules *modules, uint32_t generation);
+				      const struct modules *modules, uint32_t generation,
+				      uint64_t loads);
 
 #endif

@@ -208,9 +208,8 @@ static struct error *shm_fill(struct session *session)
 	main_stack_find(&session->maps, header);
 	err = session_instances_update(session, false);
 	if (!err)
-		err = code_publish(&session->code, session->shm, &session->modules,
-				   session->generation);
-	return err ? err : stacks_publish(session);
+		err = stacks_publish(session);
+	return err;
 }
 
 /* ------------------------------------------------------------------------
@@ -353,6 +352,15 @@ static bool entry_unwinds(const struct session *session, const struct loader *lo
 	return entry ? entry->link_map != 0 : loader == &loader_dlopen;
 }
 
+/*
+ * dlopen of entry will count as a load: the list is made for the time after it,
+ * so that the first stacks are not taken for stale.
+ */
+static uint64_t loads_entry(const struct session *session, const struct loader *loader)
+{
+	return loader == &loader_dlopen && !modules_entry(&session->modules);
+}
+
 void session_leave_throwing(struct session *session)
 {
 	size_t i;
@@ -383,6 +391,10 @@ static struct error *attach_with(struct session *session, const struct loader *l
 		err = image_core(&job.inject.core_fd);
 	session->no_throwing = !entry_unwinds(session, loader);
 	session_leave_throwing(session);
+	if (!err)
+		err = code_publish(&session->code, session->shm, &session->modules,
+				   session->generation,
+				   session->modules.load_adds + loads_entry(session, loader));
 	if (!err) {
 		job.loader = loader;
 		session->attached = true;

@@ -123,7 +123,7 @@ static struct error *modules_refresh(struct session *session)
 		err = code_update(&session->code, &session->memory, &session->modules);
 	if (!err)
 		err = code_publish(&session->code, session->shm, &session->modules,
-				   session->generation);
+				   session->generation, session->modules.load_adds);
 	if (!err)
 		err = modules_plan(session);
 	if (session->selfcheck)
