@@ -5,7 +5,9 @@
  * tests/test_maps.c.
  *
  *	SUITE         of one module; runs under the sanitizers too
- *	SYSTEM_SUITE  runs whole programs: ours on real processes, or the scripts
+ *	SYSTEM_SUITE  runs whole programs (ours on real processes, or the scripts),
+ *		      or holds our tables against libraries that are slow under
+ *		      the sanitizers
  */
 SUITE(error)
 SUITE(text)
@@ -47,8 +49,8 @@ SUITE(core_real)
 SUITE(target)
 SUITE(report)
 SUITE(threads)
-SUITE(ehframe_oracle)
-SUITE(stackwalk_oracle)
+SYSTEM_SUITE(ehframe_oracle)
+SYSTEM_SUITE(stackwalk_oracle)
 SUITE(functions)
 SUITE(modules)
 SUITE(slots)
