@@ -4,6 +4,7 @@
  * shared memory, we wait for its messages, do what has to be done in the
  * window, and stop T again.
  */
+#include "injector/clock.h"
 #include "injector/inject.h"
 
 #include <errno.h>
@@ -24,14 +25,6 @@
 #define MESSAGE_TIMEOUT_MS 5000
 
 #define NS_PER_MS	   1000000ull
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 static struct ha_boot *boot_local(const struct inject *inject)
 {
@@ -84,12 +77,12 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 static struct error *message_wait(const struct inject *inject, struct borrow *borrow,
 				  struct ha_message *ret)
 {
-	uint64_t deadline_ns = now_ns() + MESSAGE_TIMEOUT_MS * NS_PER_MS;
+	uint64_t deadline_ns = clock_now_ns() + MESSAGE_TIMEOUT_MS * NS_PER_MS;
 	struct pollfd poll_fd = {.fd = inject->socket, .events = POLLIN};
 	struct ha_message message = {0};
 	bool stopped;
 
-	while (now_ns() < deadline_ns) {
+	while (clock_now_ns() < deadline_ns) {
 		struct error *err;
 		ssize_t n;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/job.h"
+#include "injector/clock.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -27,14 +28,6 @@
 
 #define NS_PER_MS	    1000000ull
 #define NS_PER_US	    1000ull
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 struct error *job_result_create(struct job_result **ret)
 {
@@ -326,7 +319,7 @@ static bool may_retry(const struct job *job, const struct error *err)
 /* Ask threads, best first, until the step is done or time is up. */
 static struct error *threads_search(struct job *job, struct search *search)
 {
-	uint64_t deadline_ns = now_ns() + search->limit_ms * NS_PER_MS;
+	uint64_t deadline_ns = clock_now_ns() + search->limit_ms * NS_PER_MS;
 	CLEANUP(freep) pid_t *tids = NULL;
 	struct threads threads = {0};
 	struct error *err;
@@ -350,7 +343,7 @@ static struct error *threads_search(struct job *job, struct search *search)
 		if (tries % TRIES_PER_THREAD == 0)
 			borrow_pin(job->target, tid);
 		err = thread_try(job, search, tid);
-		if (!err || !may_retry(job, err) || now_ns() >= deadline_ns)
+		if (!err || !may_retry(job, err) || clock_now_ns() >= deadline_ns)
 			break;
 		error_free(err);
 		backoff(tries);

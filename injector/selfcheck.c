@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/selfcheck.h"
+#include "injector/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -345,22 +346,14 @@ static struct error *captures_check(struct selfcheck *selfcheck, size_t *full_re
 	return err;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 struct error *selfcheck_drain(struct selfcheck *selfcheck)
 {
-	uint64_t deadline_ns = now_ns() + DRAIN_NS;
+	uint64_t deadline_ns = clock_now_ns() + DRAIN_NS;
 	size_t full;
 	struct error *err = captures_check(selfcheck, &full);
 
 	step_adapt(selfcheck, full);
-	while (!err && full == HA_CAPTURES && now_ns() < deadline_ns)
+	while (!err && full == HA_CAPTURES && clock_now_ns() < deadline_ns)
 		err = captures_check(selfcheck, &full);
 	return err;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/session.h"
+#include "injector/clock.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -22,17 +23,9 @@
 /* Memory searched for copies of the functions' addresses. */
 #define SAVED_POINTERS_LIMIT (64ull << 20)
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 uint64_t session_elapsed_ns(const struct session *session)
 {
-	return session->start_ns ? now_ns() - session->start_ns : 0;
+	return session->start_ns ? clock_now_ns() - session->start_ns : 0;
 }
 
 static void session_freep(struct session **session)
@@ -600,7 +593,7 @@ struct error *session_attach(struct session *session)
 	}
 	if (err)
 		return err;
-	session->start_ns = now_ns();
+	session->start_ns = clock_now_ns();
 	{
 		struct timespec wall;
 
