@@ -550,7 +550,7 @@ static struct error *coverage_describe(struct session *session)
 	return err ? err : skips_describe(session);
 }
 
-static void memory_describe(struct session *session, struct profile_memory *memory)
+void session_memory_describe(struct session *session, struct profile_memory *memory)
 {
 	struct procmem now;
 	struct error *err = procmem_read(session->target, &now);
@@ -584,7 +584,7 @@ struct error *session_attach(struct session *session)
 		if (err)
 			return err;
 		if (!plans)
-			memory_describe(session, &session->profile->memory_start);
+			session_memory_describe(session, &session->profile->memory_start);
 		err = attach_any(session);
 		if (!err || !session->result->modules_changed)
 			break;

@@ -102,6 +102,8 @@ MUST_CHECK struct error *session_finish(struct session *session, enum profile_en
 /* Nanoseconds since recording began. */
 uint64_t session_elapsed_ns(const struct session *session);
 
+/* For session_*.c: what the target's memory is made of now; left alone if it is gone. */
+void session_memory_describe(struct session *session, struct profile_memory *memory);
 /* For session_*.c: after a plan: without unwinding through entry, throwing operators new stay. */
 void session_leave_throwing(struct session *session);
 /* For session_*.c: slots that hold our hooks, as of the last job_observe(). */

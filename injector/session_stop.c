@@ -171,18 +171,6 @@ struct error *session_stop(struct session *session)
 	return err ? err : remove_err;
 }
 
-static void memory_end(struct session *session)
-{
-	struct profile_memory *memory = &session->profile->memory_end;
-	struct procmem now = {0};
-
-	error_free(procmem_read(session->target, &now));
-	memory->rss_bytes = now.rss_bytes;
-	memory->anon_bytes = now.anon_bytes;
-	memory->file_bytes = now.file_bytes;
-	memory->shmem_bytes = now.shmem_bytes;
-}
-
 static struct error *selfcheck_end(struct session *session)
 {
 	const struct selfcheck_counts *counts;
@@ -210,7 +198,7 @@ struct error *session_finish(struct session *session, enum profile_end end, int3
 	profile->end_status = end_status;
 	profile->duration_ns = session_elapsed_ns(session);
 	profile->coverage.rebound_slots = session->rebound_slots;
-	memory_end(session);
+	session_memory_describe(session, &profile->memory_end);
 	err = selfcheck_end(session);
 	if (!err)
 		err = session_snapshot(session);
