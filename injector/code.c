@@ -104,6 +104,7 @@ static uint32_t module_facts(const struct module *module)
 	       (module->is_executable ? SAFEPOINT_EXECUTABLE : 0) |
 	       (module->is_entry ? SAFEPOINT_ENTRY : 0) |
 	       (module->defines_malloc ? SAFEPOINT_DEFINES_MALLOC : 0) |
+	       (module->is_permanent ? SAFEPOINT_PERMANENT : 0) |
 	       (safepoint_is_internal(module->path[0] ? module->path : module->name)
 			? SAFEPOINT_INTERNAL
 			: 0);

@@ -25,6 +25,7 @@
 #define LOCK_TRIES_SINGLE   3  /* busy tries at the lock before T waits for it */
 #define TRIES_PER_THREAD    16 /* before another thread is asked */
 #define THREADS_ASKED	    8
+#define UNKNOWN_CODE_TRIES  16 /* then the modules are read again */
 
 #define NS_PER_MS	    1000000ull
 #define NS_PER_US	    1000ull
@@ -69,18 +70,32 @@ static void refusal_note(struct job *job, const char *text)
  * What is written into the target while nothing can be unloaded
  */
 
-struct error *job_check_modules(struct job *job, uint64_t expected)
+static size_t module_index(const struct modules *modules, uint32_t id)
 {
-	uint64_t adds;
-	struct error *err;
+	size_t i;
 
-	if (!job->loader_info->load_adds)
-		return NULL;
-	err = memory_read_u64(&job->reader, job->loader_info->load_adds, &adds);
-	if (err || adds == job->modules->load_adds + expected)
-		return err;
-	job->result->modules_changed = 1;
-	return error_create(ERROR_BUSY, "the target is loading libraries");
+	for (i = 0; i < modules->count && modules->module[i]->id != id; i++)
+		;
+	return i;
+}
+
+/* Slots of objects that were unloaded after the plan was made are not ours to write. */
+static struct error *slots_drop_unloaded(struct job *job)
+{
+	CLEANUP(freep) bool *there = calloc(job->modules->count + 1, sizeof(bool));
+	struct error *err;
+	size_t i;
+
+	if (!there)
+		return error_memory();
+	err = modules_still_there(&job->reader, job->modules, there);
+	for (i = 0; i < job->slots->count && !err; i++) {
+		struct slot *slot = &job->slots->slot[i];
+
+		if (!there[module_index(job->modules, slot->module)])
+			slot->state = SLOT_GONE;
+	}
+	return err;
 }
 
 /* Entry's words, read as they are and written back but for what is ours to set. */
@@ -125,8 +140,10 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 
 struct error *job_hook(struct job *job, uint64_t entry)
 {
-	struct error *err = entry_fill(job, entry);
+	struct error *err = slots_drop_unloaded(job);
 
+	if (!err)
+		err = entry_fill(job, entry);
 	if (err)
 		return err;
 	job->shm->header->entry_low = entry;
@@ -194,6 +211,37 @@ static void refusal_describe(struct job *job, const struct safepoint_verdict *ve
 		refusal_note(job, text);
 }
 
+/*
+ * The verdict's frames were found by the tables of objects that could be
+ * unloaded: do they still lie there?
+ */
+static bool modules_are_there(const struct job *job)
+{
+	CLEANUP(freep) bool *there = calloc(job->modules->count + 1, sizeof(bool));
+	struct error *err;
+	size_t i;
+
+	if (!there)
+		return false;
+	err = modules_still_there(&job->reader, job->modules, there);
+	if (err) {
+		error_free(err);
+		return false;
+	}
+	for (i = 0; i < job->modules->count && there[i]; i++)
+		;
+	return i == job->modules->count;
+}
+
+static bool modules_were_added(const struct job *job)
+{
+	uint64_t adds;
+
+	return job->loader_info->load_adds &&
+	       memory_try_u64(&job->reader, job->loader_info->load_adds, &adds) &&
+	       adds != job->modules->load_adds;
+}
+
 /* May T call dlopen where it stands? If not, result->refusal says why. */
 static bool thread_is_safe(struct job *job, struct borrow *borrow)
 {
@@ -217,10 +265,16 @@ static bool thread_is_safe(struct job *job, struct borrow *borrow)
 		}
 		safepoint_check(&job->code->context, &thread, &verdict);
 	}
+	if (verdict.reason == SAFEPOINT_SAFE && verdict.transient && !modules_are_there(job)) {
+		verdict.reason = SAFEPOINT_UNKNOWN_CODE;
+		verdict.pc = thread.registers.pc;
+	}
 	if (verdict.reason == SAFEPOINT_SAFE)
 		return true;
-	if (verdict.reason == SAFEPOINT_UNKNOWN_CODE)
-		error_free(job_check_modules(job, 0));
+	/* It may leave that code soon; if it does not, it needs a new plan. */
+	if (verdict.reason == SAFEPOINT_UNKNOWN_CODE && modules_were_added(job) &&
+	    ++job->unknown_code >= UNKNOWN_CODE_TRIES)
+		job->result->modules_changed = 1;
 	refusal_describe(job, &verdict, borrow_tid(borrow));
 	return false;
 }
@@ -378,10 +432,9 @@ struct error *job_attach(struct job *job)
 static struct error *window_patch(void *context, uint64_t link_map)
 {
 	struct job *job = context;
-	struct error *err = job_check_modules(job, 0);
 
 	(void)link_map;
-	return err ? err : job_hook(job, job->journal->entry.address);
+	return job_hook(job, job->journal->entry.address);
 }
 
 static struct error *window_unpatch(void *context, uint64_t link_map)

@@ -33,7 +33,7 @@ struct job_result {
 	size_t pause_count;
 	struct job_pause pause[JOB_PAUSES_MAX];
 	uint32_t tries;		  /* threads stopped */
-	uint32_t modules_changed; /* 1: objects were loaded meanwhile; plan anew and try again */
+	uint32_t modules_changed; /* 1: T runs code that was loaded meanwhile; plan anew */
 	uint32_t unsafe;	  /* 1: it failed for want of a safe point or the loader's lock */
 	struct slots_result slots;
 	char refusal[256]; /* the last thing that was in the way; "" = nothing */
@@ -57,6 +57,7 @@ struct job {
 	uint32_t session; /* number of this attach to the target, from 1 */
 	struct job_result *result;
 	struct inject inject;
+	unsigned int unknown_code; /* times that T was in code which no module of the plan has */
 };
 
 /* The way in: how entry comes into the target. */
@@ -80,7 +81,9 @@ void job_result_free(struct job_result *result);
 /*
  * In a worker: attach with job->loader. An attach that fails leaves the target as
  * it was. ERROR_BUSY: no safe point or no lock within 2 s (result->refusal has
- * the thread and what is in the way), or result->modules_changed.
+ * the thread and what is in the way), or result->modules_changed. Objects that
+ * were unloaded since the plan was made are left alone, new ones are for
+ * job_patch().
  */
 MUST_CHECK struct error *job_attach(struct job *job);
 
@@ -115,13 +118,14 @@ bool job_can_lock(const struct job *job);
 MUST_CHECK struct error *job_window(struct job *job, struct borrow *borrow,
 				    uint32_t lock_timeout_us, inject_window *window,
 				    inject_window *commit_failed, struct inject_boot_result *boot);
-/* For the loaders: fill entry's data, place and write the slots. Undoes itself on error. */
+/*
+ * For the loaders, in the window: fill entry's data, place and write the slots of
+ * the objects that are still there. Undoes itself on error.
+ */
 MUST_CHECK struct error *job_hook(struct job *job, uint64_t entry);
 /* For the loaders: put back what job_hook() wrote. */
 MUST_CHECK struct error *job_unhook(struct job *job);
 /* For the loaders: have hooks record from now on. */
 MUST_CHECK struct error *job_switch_on(struct job *job);
-/* ERROR_BUSY, and result->modules_changed, if more than @expected objects were loaded since. */
-MUST_CHECK struct error *job_check_modules(struct job *job, uint64_t expected);
 
 #endif

@@ -43,8 +43,17 @@ static bool is_listed(const struct link_list *list, const struct remote_link_map
 	return false;
 }
 
+static struct error *read_name(const struct memory_reader *memory, uint64_t address, char **ret)
+{
+	if (address)
+		return memory_read_string(memory, address, NAME_MAX_BYTES, ret);
+	*ret = strdup("");
+	return *ret ? NULL : error_memory();
+}
+
 static struct error *add_entry(const struct memory_reader *memory, uint64_t address,
-			       const struct remote_link_map *map, struct link_list *list)
+			       const struct remote_link_map *map, bool names,
+			       struct link_list *list)
 {
 	struct link_entry entry = {
 		.map = address,
@@ -57,22 +66,15 @@ static struct error *add_entry(const struct memory_reader *memory, uint64_t addr
 	if (list->name_spaces && is_listed(list, map))
 		return NULL;
 	err = array_grow(&list->entry, list->count, 1);
+	if (!err && names)
+		err = read_name(memory, map->name, &entry.name);
 	if (err)
 		return err;
-	if (map->name) {
-		err = memory_read_string(memory, map->name, NAME_MAX_BYTES, &entry.name);
-		if (err)
-			return err;
-	} else {
-		entry.name = strdup("");
-		if (!entry.name)
-			return error_memory();
-	}
 	list->entry[list->count++] = entry;
 	return NULL;
 }
 
-static struct error *read_chain(const struct memory_reader *memory, uint64_t first,
+static struct error *read_chain(const struct memory_reader *memory, uint64_t first, bool names,
 				struct link_list *list)
 {
 	uint64_t prev = 0;
@@ -89,7 +91,7 @@ static struct error *read_chain(const struct memory_reader *memory, uint64_t fir
 			return err;
 		if (map.prev != prev) /* in the middle of a change, or a loop */
 			return busy("is changing its list of objects");
-		err = add_entry(memory, at, &map, list);
+		err = add_entry(memory, at, &map, names, list);
 		if (err)
 			return err;
 		prev = at;
@@ -98,7 +100,7 @@ static struct error *read_chain(const struct memory_reader *memory, uint64_t fir
 	return NULL;
 }
 
-static struct error *read_once(const struct memory_reader *memory, uint64_t r_debug,
+static struct error *read_once(const struct memory_reader *memory, uint64_t r_debug, bool names,
 			       struct link_list *list)
 {
 	struct error *err;
@@ -113,7 +115,7 @@ static struct error *read_once(const struct memory_reader *memory, uint64_t r_de
 			return err;
 		if (debug.state != RT_CONSISTENT_)
 			return busy("is changing its list of objects");
-		err = read_chain(memory, debug.map, list);
+		err = read_chain(memory, debug.map, names, list);
 		if (err)
 			return err;
 		list->name_spaces++;
@@ -144,9 +146,9 @@ static struct error *read_twice(const struct memory_reader *memory, uint64_t r_d
 	CLEANUP(linklist_deinit) struct link_list first = {0}, second = {0};
 	struct error *err;
 
-	err = read_once(memory, r_debug, &first);
+	err = read_once(memory, r_debug, true, &first);
 	if (!err)
-		err = read_once(memory, r_debug, &second);
+		err = read_once(memory, r_debug, true, &second);
 	if (err)
 		return err;
 	if (!lists_equal(&first, &second))
@@ -170,6 +172,19 @@ struct error *linklist_read(const struct memory_reader *memory, uint64_t r_debug
 			nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
 		error_free(err);
 	}
+}
+
+struct error *linklist_read_frozen(const struct memory_reader *memory, uint64_t r_debug,
+				   struct link_list *ret)
+{
+	CLEANUP(linklist_deinit) struct link_list list = {0};
+	struct error *err = read_once(memory, r_debug, false, &list);
+
+	if (err)
+		return err;
+	*ret = list;
+	list = (struct link_list){0};
+	return NULL;
 }
 
 void linklist_deinit(struct link_list *list)

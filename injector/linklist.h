@@ -13,7 +13,7 @@ struct link_entry {
 	uint64_t bias;	     /* l_addr */
 	uint64_t dynamic;    /* l_ld */
 	uint32_t name_space; /* 0 = base */
-	char *name;	     /* l_name; owned, never NULL */
+	char *name;	     /* l_name; owned; NULL after linklist_read_frozen() */
 };
 
 struct link_list {
@@ -30,6 +30,12 @@ struct link_list {
  */
 MUST_CHECK struct error *linklist_read(const struct memory_reader *memory, uint64_t r_debug,
 				       struct link_list *ret);
+/*
+ * Read the list once, without names: for when nobody can change what is asked
+ * of it, because the loader's lock is held.
+ */
+MUST_CHECK struct error *linklist_read_frozen(const struct memory_reader *memory, uint64_t r_debug,
+					      struct link_list *ret);
 void linklist_deinit(struct link_list *list);
 
 #endif

@@ -58,18 +58,15 @@ static struct error *window_loaded(void *context, uint64_t link_map)
 	entry->state = JOURNAL_THERE;
 	job->journal->entry_by_loader = 1;
 	err = names_replace(job, link_map);
-	if (!err)
-		err = job_check_modules(job, 1);
 	return err ? err : job_hook(job, entry->address);
 }
 
 static struct error *window_again(void *context, uint64_t link_map)
 {
 	struct job *job = context;
-	struct error *err = job_check_modules(job, 0);
 
 	(void)link_map;
-	return err ? err : job_hook(job, job->journal->entry.address);
+	return job_hook(job, job->journal->entry.address);
 }
 
 static struct error *window_failed(void *context, uint64_t link_map)

@@ -18,10 +18,9 @@ static const char *map_unusable(const struct job *job)
 static struct error *window_mapped(void *context, uint64_t link_map)
 {
 	struct job *job = context;
-	struct error *err = job_check_modules(job, 0);
 
 	(void)link_map;
-	return err ? err : job_hook(job, job->journal->entry.address);
+	return job_hook(job, job->journal->entry.address);
 }
 
 static struct error *window_failed(void *context, uint64_t link_map)

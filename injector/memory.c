@@ -12,6 +12,8 @@
 /* A string is read in pieces that never cross a page: the next may be unmapped. */
 #define PIECE 256u
 
+#define WORDS_AT_ONCE 64u
+
 static struct error *read_from_target(void *ctx, uint64_t addr, void *buf, size_t size)
 {
 	return target_read(ctx, addr, buf, size);
@@ -48,11 +50,32 @@ static bool resident_in_target(void *ctx, uint64_t addr, size_t count, bool *ret
 	return true;
 }
 
+static void words_of_target(void *ctx, struct memory_word *words, size_t count)
+{
+	struct target_range ranges[WORDS_AT_ONCE];
+	size_t done, some, i;
+
+	for (done = 0; done < count; done += some) {
+		some = count - done < WORDS_AT_ONCE ? count - done : WORDS_AT_ONCE;
+		for (i = 0; i < some; i++) {
+			ranges[i] = (struct target_range){
+				.address = words[done + i].address,
+				.buf = &words[done + i].value,
+				.size = sizeof(words->value),
+			};
+		}
+		error_free(target_read_ranges(ctx, ranges, some));
+		for (i = 0; i < some; i++)
+			words[done + i].ok = ranges[i].ok;
+	}
+}
+
 struct memory_reader memory_reader_of(struct target *target)
 {
 	return (struct memory_reader){
 		.read = read_from_target,
 		.resident = resident_in_target,
+		.words = words_of_target,
 		.ctx = target,
 	};
 }
@@ -94,6 +117,16 @@ bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, si
 bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret)
 {
 	return memory_try(memory, addr, ret, sizeof(*ret));
+}
+
+void memory_try_words(const struct memory_reader *memory, struct memory_word *words, size_t count)
+{
+	if (memory->words) {
+		memory->words(memory->ctx, words, count);
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		words[i].ok = memory_try_u64(memory, words[i].address, &words[i].value);
 }
 
 struct error *memory_read_string(const struct memory_reader *memory, uint64_t addr, size_t max,

@@ -17,6 +17,13 @@
 
 struct target;
 
+/* One of many words to be read. */
+struct memory_word {
+	uint64_t address;
+	uint64_t value; /* valid if ok */
+	bool ok;
+};
+
 struct memory_reader {
 	/* Fill @buf with @size bytes from @addr, or fail. */
 	struct error *(*read)(void *ctx, uint64_t addr, void *buf, size_t size);
@@ -25,6 +32,8 @@ struct memory_reader {
 	 * NULL: all. See memory_resident().
 	 */
 	bool (*resident)(void *ctx, uint64_t addr, size_t count, bool *ret);
+	/* Many words at once. NULL: one after the other. See memory_try_words(). */
+	void (*words)(void *ctx, struct memory_word *words, size_t count);
 	void *ctx;
 };
 
@@ -46,6 +55,9 @@ MUST_CHECK struct error *memory_read_u64(const struct memory_reader *memory, uin
 /* True if the read succeeded; for probing, where failure is an answer. */
 bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
 bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret);
+
+/* Read @count words that lie anywhere, of a live target with few system calls. */
+void memory_try_words(const struct memory_reader *memory, struct memory_word *words, size_t count);
 
 #define MEMORY_RESIDENT_MAX 64u /* pages asked for at once */
 

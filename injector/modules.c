@@ -508,6 +508,39 @@ struct error *modules_update(struct target *target, const struct maps *maps,
 				   removed_ret);
 }
 
+static bool is_listed(const struct link_list *list, const struct module *module)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		const struct link_entry *entry = &list->entry[i];
+
+		if (entry->map == module->link_map && entry->bias == module->bias &&
+		    entry->dynamic == module->dynamic)
+			return true;
+	}
+	return false;
+}
+
+struct error *modules_still_there(const struct memory_reader *memory,
+				  const struct modules *modules, bool *there_ret)
+{
+	CLEANUP(linklist_deinit) struct link_list list = {0};
+	bool all_permanent = true;
+
+	for (size_t i = 0; i < modules->count; i++) {
+		there_ret[i] = modules->module[i]->is_permanent;
+		all_permanent &= there_ret[i];
+	}
+	if (!all_permanent) {
+		struct error *err = linklist_read_frozen(memory, modules->r_debug, &list);
+
+		if (err)
+			return err;
+	}
+	for (size_t i = 0; i < modules->count; i++)
+		there_ret[i] |= is_listed(&list, modules->module[i]);
+	return NULL;
+}
+
 void modules_deinit(struct modules *modules)
 {
 	for (size_t i = 0; i < modules->count; i++)

@@ -137,6 +137,15 @@ MUST_CHECK struct error *modules_update_from(const struct memory_reader *memory,
 					     struct modules *modules, size_t *added_ret,
 					     size_t *removed_ret);
 
+/*
+ * Which objects of @modules can be relied on still to be there: there_ret[i]
+ * for module[i]. The loader's list is read as it stands, unless nothing can
+ * have been unloaded; the loader's lock should be held. there_ret has room for
+ * modules->count.
+ */
+MUST_CHECK struct error *modules_still_there(const struct memory_reader *memory,
+					     const struct modules *modules, bool *there_ret);
+
 /* A zeroed struct is fine. */
 void modules_deinit(struct modules *modules);
 

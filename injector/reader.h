@@ -43,8 +43,9 @@ void reader_free(struct reader *reader);
 
 /*
  * Read everything once. While the target runs, figures are consistent for each
- * site (freed is read before allocated, so in-use is never negative); after
- * the stop they are exact. ERROR_MEMORY.
+ * site: freed is read before allocated, so that in-use is never negative, and
+ * together with it, so that in-use is hardly too high. After the stop they are
+ * exact. ERROR_MEMORY.
  */
 MUST_CHECK struct error *reader_scan(struct reader *reader);
 

@@ -226,6 +226,9 @@ static bool check_frames(const struct stack *stack, enum walk_end end,
 			 struct safepoint_verdict *verdict)
 {
 	for (size_t i = 0; i < stack->count; i++) {
+		uint32_t flags = module_flags(stack->context, stack->frames[i].module);
+
+		verdict->transient |= !(flags & SAFEPOINT_PERMANENT);
 		if (stack->frames[i].kind == EHFRAME_SIGNAL)
 			return refuse_frame(stack, i, SAFEPOINT_SIGNAL_FRAME, verdict);
 	}

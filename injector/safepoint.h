@@ -42,6 +42,7 @@ enum safepoint_module_flags {
 	SAFEPOINT_DEFINES_MALLOC =
 		32,		 /* defines malloc or operator new, by symbol (libstdc++: no) */
 	SAFEPOINT_INTERNAL = 64, /* libgcc_s, NSS and gconv modules: safepoint_is_internal() */
+	SAFEPOINT_PERMANENT = 128, /* can never be unloaded */
 };
 
 /* What is known of a module; its number is its index in safepoint_context.modules. */
@@ -115,6 +116,7 @@ struct safepoint_verdict {
 	int64_t number;	     /* of that system call, or -1 */
 	const char *wrapper; /* listed wrapper that it is in; NULL if none */
 	size_t frames;	     /* that were walked; 0 after a precheck */
+	bool transient;	     /* a frame is in a module that may have been unloaded meanwhile */
 };
 
 /*

@@ -14,14 +14,19 @@
 #include "resolver/cleanup.h"
 #include "resolver/maps.h"
 
-/* A target that loads libraries all the time gets so many plans made anew. */
-#define PLANS_MAX 5
+/*
+ * A target that loads libraries all the time gets plans made anew for so long
+ * before we give up.
+ */
+#define PLANS_LIMIT_MS 5000
 
 /* A worker's own limits add up to less; then something is wrong with it. */
 #define WORKER_TIMEOUT_MS 30000
 
 /* Memory searched for copies of the functions' addresses. */
 #define SAVED_POINTERS_LIMIT (64ull << 20)
+
+#define NS_PER_MS 1000000ull
 
 uint64_t session_elapsed_ns(const struct session *session)
 {
@@ -123,6 +128,18 @@ static struct error *session_number(struct session *session)
 	return err;
 }
 
+/* Only who knows where the loader's counter is can tell how old a list is. */
+static struct error *modules_first(struct session *session)
+{
+	struct error *err = modules_read(session->target, &session->maps, &session->modules);
+
+	if (!err)
+		err = preflight_image(&session->memory, &session->modules, &session->preflight);
+	return err ? err
+		   : loaderinfo_read(&session->memory, &session->maps, target_pid(session->target),
+				     0, &session->modules, &session->loader_info);
+}
+
 static struct error *plan_make(struct session *session)
 {
 	struct error *err;
@@ -130,15 +147,10 @@ static struct error *plan_make(struct session *session)
 	plan_drop(session);
 	err = maps_read(target_pid(session->target), &session->maps);
 	if (!err && !session->modules.module)
-		err = modules_read(session->target, &session->maps, &session->modules);
-	else if (!err)
+		err = modules_first(session);
+	if (!err)
 		err = modules_update(session->target, &session->maps, &session->modules, NULL,
 				     NULL);
-	if (!err)
-		err = preflight_image(&session->memory, &session->modules, &session->preflight);
-	if (!err)
-		err = loaderinfo_read(&session->memory, &session->maps, target_pid(session->target),
-				      0, &session->modules, &session->loader_info);
 	if (!err)
 		err = code_update(&session->code, &session->memory, &session->modules);
 	if (!err)
@@ -566,30 +578,40 @@ void session_memory_describe(struct session *session, struct profile_memory *mem
 	session->locked_bytes = now.locked_bytes;
 }
 
-struct error *session_attach(struct session *session)
+/* Make a plan and try to carry it out. */
+static struct error *attach_once(struct session *session)
 {
 	struct error *err;
-	unsigned int plans;
 
-	for (plans = 0; plans < PLANS_MAX; plans++) {
-		err = plan_make(session);
-		if (error_is(err, ERROR_BUSY) && plans + 1 < PLANS_MAX) {
-			error_free(err);
-			continue;
-		}
-		if (!err && !session->shm)
-			err = readers_make(session);
-		if (!err)
-			err = shm_fill(session);
-		if (err)
-			return err;
-		if (!plans)
-			session_memory_describe(session, &session->profile->memory_start);
-		err = attach_any(session);
-		if (!err || !session->result->modules_changed)
-			break;
-		if (plans + 1 < PLANS_MAX)
-			error_free(err);
+	session->result->modules_changed = 0;
+	err = plan_make(session);
+	if (error_is(err, ERROR_BUSY))
+		session->result->modules_changed = 1;
+	if (!err && !session->shm)
+		err = readers_make(session);
+	if (!err)
+		err = shm_fill(session);
+	if (err)
+		return err;
+	if (!session->profile->memory_start.rss_bytes)
+		session_memory_describe(session, &session->profile->memory_start);
+	return attach_any(session);
+}
+
+/* The target has loaded or unloaded objects, and a new plan may do better. */
+static bool plan_was_stale(const struct session *session, const struct error *err)
+{
+	return session->result->modules_changed && error_is(err, ERROR_BUSY);
+}
+
+struct error *session_attach(struct session *session)
+{
+	uint64_t deadline_ns = clock_now_ns() + PLANS_LIMIT_MS * NS_PER_MS;
+	struct error *err = attach_once(session);
+
+	while (err && plan_was_stale(session, err) && clock_now_ns() < deadline_ns) {
+		error_free(err);
+		err = attach_once(session);
 	}
 	if (err)
 		return err;

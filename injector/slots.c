@@ -56,96 +56,121 @@ static bool slot_accepts(struct slot *slot, uint64_t current)
 	return true;
 }
 
-/*
- * Writes the hook and reads it back. A value that lazy binding put there in
- * between is no failure: slots_verify() writes again.
- */
-static struct error *slot_store(const struct memory_reader *memory,
-				const struct memory_writer *writer, struct slot *slot)
+/* What all slots hold now, in their order; the caller frees *ret. */
+static struct error *slots_read(const struct memory_reader *memory, const struct slots *slots,
+				struct memory_word **ret)
 {
-	uint64_t current;
-	struct error *err;
+	struct memory_word *words = calloc(slots->count + 1, sizeof(*words));
 
-	err = writer->write(writer->ctx, slot->address, &slot->hook, sizeof(slot->hook));
-	if (!err)
-		err = memory_read_u64(memory, slot->address, &current);
-	if (err)
-		return error_prefix(err, "slot at 0x%llx", (unsigned long long)slot->address);
-	if (current != slot->hook && current != slot->call)
-		return error_create(ERROR_FAULT,
-				    "the slot at 0x%llx reads 0x%llx after 0x%llx was "
-				    "written",
-				    (unsigned long long)slot->address, (unsigned long long)current,
-				    (unsigned long long)slot->hook);
+	if (!words)
+		return error_memory();
+	for (size_t i = 0; i < slots->count; i++)
+		words[i].address = slots->slot[i].address;
+	memory_try_words(memory, words, slots->count);
+	*ret = words;
 	return NULL;
 }
 
-/* Puts restore back whatever is there; used for slots that this call has just written. */
-static void undo_writes(const struct memory_writer *writer, struct slots *slots, const bool *fresh,
-			size_t count)
+static struct error *slot_write(const struct memory_writer *writer, const struct slot *slot,
+				uint64_t value)
 {
-	while (count-- > 0) {
-		struct slot *slot = &slots->slot[count];
+	struct error *err = writer->write(writer->ctx, slot->address, &value, sizeof(value));
+
+	return err ? error_prefix(err, "slot at 0x%llx", (unsigned long long)slot->address) : NULL;
+}
+
+/*
+ * After the writes. A value that lazy binding put there in between is no
+ * failure: slots_verify() writes again.
+ */
+static struct error *slots_expect_written(const struct memory_reader *memory,
+					  const struct slots *slots, const bool *fresh)
+{
+	CLEANUP(freep) struct memory_word *words = NULL;
+	struct error *err = slots_read(memory, slots, &words);
+
+	for (size_t i = 0; i < slots->count && !err; i++) {
+		const struct slot *slot = &slots->slot[i];
+
+		if (!fresh[i] ||
+		    (words[i].ok && (words[i].value == slot->hook || words[i].value == slot->call)))
+			continue;
+		err = error_create(ERROR_FAULT,
+				   "the slot at 0x%llx reads 0x%llx after 0x%llx was written",
+				   (unsigned long long)slot->address,
+				   (unsigned long long)words[i].value,
+				   (unsigned long long)slot->hook);
+	}
+	return err;
+}
+
+/* Puts restore back whatever is there; used for slots that this call has just written. */
+static void undo_writes(const struct memory_writer *writer, struct slots *slots, const bool *fresh)
+{
+	for (size_t i = slots->count; i-- > 0;) {
+		struct slot *slot = &slots->slot[i];
 		struct error *err;
 
-		if (!fresh[count])
+		if (!fresh[i])
 			continue;
-		err = writer->write(writer->ctx, slot->address, &slot->restore,
-				    sizeof(slot->restore));
+		err = slot_write(writer, slot, slot->restore);
 		slot->state = err ? SLOT_WRITTEN : SLOT_PLANNED;
 		error_free(err);
 	}
 }
 
-static struct error *write_one(const struct memory_reader *memory,
-			       const struct memory_writer *writer, struct slot *slot, bool *fresh,
-			       struct slots_result *result)
+/* Is @slot to be written? Otherwise its state says why not. */
+static bool slot_settle(struct slot *slot, const struct memory_word *word,
+			struct slots_result *result)
 {
-	uint64_t current;
-
-	if (!memory_try_u64(memory, slot->address, &current)) {
+	if (!word->ok) {
 		slot->state = SLOT_GONE;
 		result->gone++;
-		return NULL;
+		return false;
 	}
-	if (current == slot->hook) {
+	if (word->value == slot->hook) {
 		slot->state = SLOT_WRITTEN;
 		result->already++;
-		return NULL;
+		return false;
 	}
-	if (!slot_accepts(slot, current)) {
+	if (!slot_accepts(slot, word->value)) {
 		slot->state = SLOT_SKIPPED;
 		result->skipped++;
-		return NULL;
+		return false;
 	}
-	/* Recorded before it is made. */
-	slot->state = SLOT_WRITTEN;
-	*fresh = true;
-	result->written++;
-	return slot_store(memory, writer, slot);
+	return true;
 }
 
 struct error *slots_write(const struct memory_reader *memory, const struct memory_writer *writer,
 			  struct slots *slots, struct slots_result *ret)
 {
 	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
+	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
-	struct error *err = NULL;
+	struct error *err;
 
 	if (!fresh)
 		return error_memory();
 	if (!slots->entry)
 		return error_create(ERROR_NOT_FOUND, "the slots have no entry object to point to");
-	for (size_t i = 0; i < slots->count; i++) {
+	err = slots_read(memory, slots, &words);
+	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
 
-		if (slot->state != SLOT_PLANNED && slot->state != SLOT_RESTORED)
+		if ((slot->state != SLOT_PLANNED && slot->state != SLOT_RESTORED) ||
+		    !slot_settle(slot, &words[i], &result))
 			continue;
-		err = write_one(memory, writer, slot, &fresh[i], &result);
-		if (err) {
-			undo_writes(writer, slots, fresh, i + 1);
-			return err;
-		}
+		/* Recorded before it is made. */
+		slot->state = SLOT_WRITTEN;
+		fresh[i] = true;
+		result.written++;
+		err = slot_write(writer, slot, slot->hook);
+	}
+	if (!err)
+		err = slots_expect_written(memory, slots, fresh);
+	if (err) {
+		undo_writes(writer, slots, fresh);
+		return err;
 	}
 	*ret = result;
 	return NULL;
@@ -153,49 +178,54 @@ struct error *slots_write(const struct memory_reader *memory, const struct memor
 
 /* ---- verifying */
 
-static struct error *verify_one(const struct memory_reader *memory,
-				const struct memory_writer *writer, struct slot *slot,
-				struct slots_result *result)
+/* Is @slot to be written again? */
+static bool slot_was_rebound(struct slot *slot, const struct memory_word *word,
+			     struct slots_result *result)
 {
-	uint64_t current;
-
-	if (!memory_try_u64(memory, slot->address, &current)) {
+	if (!word->ok) {
 		slot->state = SLOT_GONE;
 		result->gone++;
-		return NULL;
+		return false;
 	}
-	if (current == slot->hook) {
+	if (word->value == slot->hook) {
 		result->already++;
-		return NULL;
+		return false;
 	}
 	/* A binding that was in flight when we wrote: it has stored the definition. */
-	if (current != slot->call || slot->rebound == REBOUND_MAX) {
+	if (word->value != slot->call || slot->rebound == REBOUND_MAX) {
 		slot->state = SLOT_LOST;
 		result->lost++;
-		return NULL;
+		return false;
 	}
-	slot->rebound++;
-	result->written++;
-	return slot_store(memory, writer, slot);
+	return true;
 }
 
 struct error *slots_verify(const struct memory_reader *memory, const struct memory_writer *writer,
 			   struct slots *slots, struct slots_result *ret)
 {
+	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
+	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
 	struct error *err;
 
-	for (size_t i = 0; i < slots->count; i++) {
+	if (!fresh)
+		return error_memory();
+	err = slots_read(memory, slots, &words);
+	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
 
-		if (slot->state != SLOT_WRITTEN)
+		if (slot->state != SLOT_WRITTEN || !slot_was_rebound(slot, &words[i], &result))
 			continue;
-		err = verify_one(memory, writer, slot, &result);
-		if (err)
-			return err;
+		slot->rebound++;
+		fresh[i] = true;
+		result.written++;
+		err = slot_write(writer, slot, slot->hook);
 	}
-	*ret = result;
-	return NULL;
+	if (!err && result.written)
+		err = slots_expect_written(memory, slots, fresh);
+	if (!err)
+		*ret = result;
+	return err;
 }
 
 /* ---- putting back */
@@ -209,60 +239,85 @@ static bool module_is_there(const struct modules *modules, uint32_t id)
 	return false;
 }
 
-/* @return the error of the write, for the first one to be reported. */
-static struct error *restore_one(const struct memory_reader *memory,
-				 const struct memory_writer *writer, const struct modules *modules,
-				 struct slot *slot, struct slots_result *result)
+/* Is @slot to be put back? Otherwise its state says why not. */
+static bool slot_is_ours(struct slot *slot, const struct memory_word *word,
+			 const struct modules *modules, struct slots_result *result)
 {
-	uint64_t current;
-	struct error *err;
-
-	if (!module_is_there(modules, slot->module) ||
-	    !memory_try_u64(memory, slot->address, &current)) {
+	if (!word->ok || !module_is_there(modules, slot->module)) {
 		slot->state = SLOT_GONE;
 		result->gone++;
-		return NULL;
+		return false;
 	}
-	if (current != slot->hook) {
-		slot->state = current == slot->restore ? SLOT_RESTORED : SLOT_LOST;
-		result->restored += slot->state == SLOT_RESTORED;
-		result->lost += slot->state == SLOT_LOST;
-		return NULL;
-	}
-	err = writer->write(writer->ctx, slot->address, &slot->restore, sizeof(slot->restore));
-	if (!err)
-		err = memory_read_u64(memory, slot->address, &current);
-	if (!err && current == slot->hook && slot->hook != slot->restore)
-		err = error_create(ERROR_FAULT, "the slot at 0x%llx keeps its old value",
-				   (unsigned long long)slot->address);
-	if (err) {
-		result->failed++;
+	if (word->value == slot->hook)
+		return true;
+	slot->state = word->value == slot->restore ? SLOT_RESTORED : SLOT_LOST;
+	result->restored += slot->state == SLOT_RESTORED;
+	result->lost += slot->state == SLOT_LOST;
+	return false;
+}
+
+/* After the writes: which of them have stuck? Returns an error for the first that did not. */
+static struct error *slots_expect_restored(const struct memory_reader *memory, struct slots *slots,
+					   const bool *fresh, struct slots_result *result)
+{
+	CLEANUP(freep) struct memory_word *words = NULL;
+	struct error *err = slots_read(memory, slots, &words);
+
+	if (err)
 		return err;
+	for (size_t i = 0; i < slots->count; i++) {
+		struct slot *slot = &slots->slot[i];
+
+		if (!fresh[i])
+			continue;
+		if (words[i].ok && (words[i].value != slot->hook || slot->hook == slot->restore)) {
+			slot->state = SLOT_RESTORED;
+			result->restored++;
+			continue;
+		}
+		result->failed++;
+		if (!err)
+			err = error_create(ERROR_FAULT, "the slot at 0x%llx keeps its old value",
+					   (unsigned long long)slot->address);
 	}
-	slot->state = SLOT_RESTORED;
-	result->restored++;
-	return NULL;
+	return err;
+}
+
+static void keep_first(struct error **first, struct error *err)
+{
+	if (*first)
+		error_free(err);
+	else
+		*first = err;
 }
 
 struct error *slots_restore(const struct memory_reader *memory, const struct memory_writer *writer,
 			    const struct modules *modules, struct slots *slots,
 			    struct slots_result *ret)
 {
+	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
+	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
-	struct error *first = NULL;
+	struct error *first;
 
+	if (!fresh)
+		return error_memory();
+	first = slots_read(memory, slots, &words);
+	if (first)
+		return first;
 	for (size_t i = slots->count; i-- > 0;) {
 		struct slot *slot = &slots->slot[i];
 		struct error *err;
 
-		if (slot->state != SLOT_WRITTEN)
+		if (slot->state != SLOT_WRITTEN ||
+		    !slot_is_ours(slot, &words[i], modules, &result))
 			continue;
-		err = restore_one(memory, writer, modules, slot, &result);
-		if (!first)
-			first = err;
-		else
-			error_free(err);
+		err = slot_write(writer, slot, slot->restore);
+		fresh[i] = !err;
+		result.failed += err != NULL;
+		keep_first(&first, err);
 	}
+	keep_first(&first, slots_expect_restored(memory, slots, fresh, &result));
 	*ret = result;
 	if (first)
 		return error_prefix(first, "%zu slots could not be put back", result.failed);
