@@ -235,11 +235,14 @@ START_TEST(filter_that_kills_is_suspended_for_calls)
 }
 END_TEST
 
-static void strict_and_spin(struct board *board)
+/* AddressSanitizer makes system calls of its own before functions that do not return. */
+__attribute__((no_sanitize("address"))) static void strict_and_spin(struct board *board)
 {
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
 		_exit(1);
-	spin(board);
+	board->ready = 1;
+	for (;;)
+		board->rounds++;
 }
 
 START_TEST(strict_mode_is_suspended_for_calls)

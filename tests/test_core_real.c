@@ -242,11 +242,14 @@ static NO_INLINE void recurse(uint32_t depth)
 
 START_TEST(agree_on_recursion)
 {
+	/* Not deeper than what can be learned if each frame saves rbp. */
 	for (uint32_t i = 0; i < 2000; i++)
+		recurse(i % 200);
+	/* Each stack is met ten times; the third time it is known. */
+	ck_assert_uint_ge(hits, 1500);
+	for (uint32_t i = 0; i < 1000; i++)
 		recurse(i % 500);
-	ck_assert_uint_eq(captures, 2000);
-	/* Each stack is met four times; the third time it is known. */
-	ck_assert_uint_ge(hits, 900);
+	ck_assert_uint_eq(captures, 3000);
 }
 END_TEST
 

@@ -130,10 +130,9 @@ END_TEST
 static void *read_bounds(void *offset)
 {
 	const uint64_t *words = (uint64_t *)((uint64_t)pthread_self() + (uint64_t)offset);
-	char here;
+	uint64_t here = (uint64_t)__builtin_frame_address(0);
 
-	return (void *)(intptr_t)((uint64_t)&here >= words[0] &&
-				  (uint64_t)&here < words[0] + words[1]);
+	return (void *)(intptr_t)(here >= words[0] && here < words[0] + words[1]);
 }
 
 START_TEST(finds_where_threads_keep_their_stack_bounds)

@@ -216,7 +216,7 @@ START_TEST(reads_this_process)
 	map = maps_find(&maps, (uint64_t)&maps_read);
 	ck_assert_ptr_nonnull(map);
 	ck_assert(map->exec && map->inode != 0);
-	map = maps_find(&maps, (uint64_t)&map);
+	map = maps_find(&maps, (uint64_t)__builtin_frame_address(0));
 	ck_assert_str_eq(map->path, "[stack]");
 	maps_deinit(&maps);
 	munmap(page, 4096);
