@@ -16,14 +16,18 @@
 
 /* Bounds of research and measurement: see ARCHITECTURE.md, "Safe points". */
 #define ATTACH_LIMIT_MS	    2000
+#define PATCH_LIMIT_MS	    100 /* new libraries can wait: the recording cannot */
 #define RESTORE_LIMIT_MS    10000
 #define STOP_TIMEOUT_MS	    50
 #define SHORT_BACKOFF_US    200
 #define LONG_BACKOFF_US	    1500
+#define BACKOFF_MAX_US	    100000
 #define SHORT_BACKOFF_TRIES 8
 #define LOCK_TIMEOUT_US	    10000
 #define LOCK_TRIES_SINGLE   3  /* busy tries at the lock before T waits for it */
-#define TRIES_PER_THREAD    16 /* before another thread is asked */
+#define LOCK_WAITS_MAX	    12 /* of T in vain before another loader may do better */
+#define WAITS_PER_THREAD    4  /* before another thread is asked */
+#define TRIES_PER_THREAD    16 /* the same */
 #define THREADS_ASKED	    8
 #define UNKNOWN_CODE_TRIES  16 /* then the modules are read again */
 
@@ -300,7 +304,12 @@ struct search {
 	bool needs_safe_point;
 	bool undo; /* take everything out of the target when the step fails */
 	uint64_t limit_ms;
-	unsigned int lock_busy; /* times that the lock was not free */
+	unsigned int lock_busy;	     /* times that the lock was not free */
+	unsigned int lock_waits;     /* times that T waited for it in vain */
+	unsigned int lock_waits_max; /* 0 = any number */
+	unsigned int turn;	     /* whose turn it is */
+	unsigned int turn_tries, turn_waits;
+	uint64_t stopped_ns;	/* how long the last try has stopped its thread */
 };
 
 /* Take out what a failed step brought in, before T is handed back. */
@@ -326,6 +335,7 @@ static struct error *thread_try(struct job *job, struct search *search, pid_t ti
 	struct error *err, *end = NULL;
 	bool refused;
 
+	search->stopped_ns = 0;
 	err = borrow_begin(job->target, tid, STOP_TIMEOUT_MS, &borrow);
 	if (err)
 		return err;
@@ -340,24 +350,33 @@ static struct error *thread_try(struct job *job, struct search *search, pid_t ti
 		err = error_create(ERROR_BUSY, "the target's loader is in use by another thread");
 	} else {
 		err = search->step(job, borrow, lock_timeout_us, &boot);
-		if (error_is(err, ERROR_BUSY))
+		if (error_is(err, ERROR_BUSY)) {
 			search->lock_busy++;
+			search->lock_waits += lock_timeout_us != 0;
+			search->turn_waits += lock_timeout_us != 0;
+		}
 		if (err && search->undo && !boot.let_go && !error_is(err, ERROR_GONE))
 			err = step_undo(job, borrow, err);
 	}
 	if (!boot.let_go)
 		end = borrow_end(borrow, &stats);
 	pause_note(job, &stats, boot.dlopen_ns, refused);
+	search->stopped_ns = stats.stopped_ns;
 	if (err)
 		error_free(end);
 	return err ? err : end;
 }
 
-static void backoff(unsigned int tries)
+/* A target whose loader stays busy has T to itself for two thirds of the time. */
+static void backoff(const struct search *search, unsigned int tries)
 {
 	uint64_t us = tries < SHORT_BACKOFF_TRIES ? SHORT_BACKOFF_US : LONG_BACKOFF_US;
-	struct timespec wait = {.tv_nsec = (long)(us * NS_PER_US)};
+	uint64_t rest_us = 2 * search->stopped_ns / NS_PER_US;
+	struct timespec wait;
 
+	if (rest_us > us)
+		us = rest_us < BACKOFF_MAX_US ? rest_us : BACKOFF_MAX_US;
+	wait = (struct timespec){.tv_nsec = (long)(us * NS_PER_US)};
 	nanosleep(&wait, NULL);
 }
 
@@ -368,6 +387,27 @@ static bool may_retry(const struct job *job, const struct error *err)
 		return false;
 	return error_is(err, ERROR_BUSY) || error_is(err, ERROR_TIMEOUT) ||
 	       (error_is(err, ERROR_GONE) && target_is_alive(job->target));
+}
+
+/*
+ * The thread to be asked next. One that waits for the lock in vain may itself
+ * hold what the lock's owner is waiting for: then another one will get it.
+ */
+static pid_t thread_next(struct job *job, struct search *search, const pid_t *tids, size_t count)
+{
+	if (search->turn_tries == TRIES_PER_THREAD || search->turn_waits == WAITS_PER_THREAD) {
+		search->turn++;
+		search->turn_tries = search->turn_waits = 0;
+	}
+	if (!search->turn_tries++)
+		borrow_pin(job->target, tids[search->turn % count]);
+	return tids[search->turn % count];
+}
+
+static bool is_over(const struct search *search, uint64_t deadline_ns)
+{
+	return clock_now_ns() >= deadline_ns ||
+	       (search->lock_waits_max && search->lock_waits >= search->lock_waits_max);
 }
 
 /* Ask threads, best first, until the step is done or time is up. */
@@ -392,15 +432,11 @@ static struct error *threads_search(struct job *job, struct search *search)
 	if (count > THREADS_ASKED)
 		count = THREADS_ASKED;
 	for (tries = 0;; tries++) {
-		pid_t tid = tids[tries / TRIES_PER_THREAD % count];
-
-		if (tries % TRIES_PER_THREAD == 0)
-			borrow_pin(job->target, tid);
-		err = thread_try(job, search, tid);
-		if (!err || !may_retry(job, err) || clock_now_ns() >= deadline_ns)
+		err = thread_try(job, search, thread_next(job, search, tids, count));
+		if (!err || !may_retry(job, err) || is_over(search, deadline_ns))
 			break;
 		error_free(err);
-		backoff(tries);
+		backoff(search, tries);
 	}
 	if (error_is(err, ERROR_BUSY))
 		job->result->unsafe = 1;
@@ -424,6 +460,7 @@ struct error *job_attach(struct job *job)
 		.needs_safe_point = job->loader->needs_safe_point,
 		.undo = true,
 		.limit_ms = ATTACH_LIMIT_MS,
+		.lock_waits_max = job->loader->needs_safe_point ? LOCK_WAITS_MAX : 0,
 	};
 
 	return threads_search(job, &search);
@@ -555,7 +592,7 @@ static struct error *remove_step(struct job *job, struct borrow *borrow, uint32_
 
 struct error *job_patch(struct job *job)
 {
-	struct search search = {.step = patch_step, .limit_ms = ATTACH_LIMIT_MS};
+	struct search search = {.step = patch_step, .limit_ms = PATCH_LIMIT_MS};
 
 	return threads_search(job, &search);
 }

@@ -89,7 +89,7 @@ MUST_CHECK struct error *job_attach(struct job *job);
 
 /*
  * In a worker: write the slots that are planned and not yet written, while
- * nothing can be unloaded. ERROR_BUSY as above.
+ * nothing can be unloaded. ERROR_BUSY: not within 0.1 s.
  */
 MUST_CHECK struct error *job_patch(struct job *job);
 

@@ -370,14 +370,23 @@ static struct error *read_object(const struct memory_reader *memory, const struc
 	return module->dynamic ? take_tables(memory, module, size) : NULL;
 }
 
-/* An object with bad headers still covers some addresses: those mapped around l_ld. */
+/*
+ * An object with bad headers still covers some addresses: those mapped around
+ * l_ld. If nothing is, it came after the maps were read, or is gone again.
+ */
 static struct error *keep_problem(struct module *module, const struct maps *maps,
 				  const struct module_hint *hint, struct error *err)
 {
 	const struct map *map = maps_find(maps, hint->dynamic ? hint->dynamic : hint->phdr);
 
-	if (error_is(err, ERROR_MEMORY) || error_is(err, ERROR_GONE) || !map)
+	if (error_is(err, ERROR_MEMORY) || error_is(err, ERROR_GONE))
 		return err;
+	if (!map) {
+		error_free(err);
+		return error_hint(error_create(ERROR_BUSY,
+					       "the target's loader is changing its list of objects"),
+				  "try again in a moment");
+	}
 	module->problem = strdup(error_message(err));
 	error_free(err);
 	if (!module->problem)

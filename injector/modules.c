@@ -413,12 +413,16 @@ static bool is_in_list(const struct module *module, const struct link_list *list
 	return false;
 }
 
-/* An object that the loader never listed stays as long as something is mapped there. */
+/*
+ * An object that the loader never listed stays as long as something is mapped
+ * there. One that made no sense may have been read while it was unloaded, and
+ * be good by now.
+ */
 static bool is_still_there(const struct module *module, const struct link_list *list,
 			   const struct maps *maps)
 {
 	if (module->link_map)
-		return is_in_list(module, list);
+		return is_in_list(module, list) && (!module->problem || module->is_permanent);
 	return maps_find(maps, module->low) != NULL;
 }
 

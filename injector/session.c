@@ -131,8 +131,10 @@ static struct error *session_number(struct session *session)
 /* Only who knows where the loader's counter is can tell how old a list is. */
 static struct error *modules_first(struct session *session)
 {
-	struct error *err = modules_read(session->target, &session->maps, &session->modules);
+	struct error *err = maps_read(target_pid(session->target), &session->maps);
 
+	if (!err)
+		err = modules_read(session->target, &session->maps, &session->modules);
 	if (!err)
 		err = preflight_image(&session->memory, &session->modules, &session->preflight);
 	return err ? err
@@ -142,15 +144,13 @@ static struct error *modules_first(struct session *session)
 
 static struct error *plan_make(struct session *session)
 {
-	struct error *err;
+	struct error *err = NULL;
 
 	plan_drop(session);
-	err = maps_read(target_pid(session->target), &session->maps);
-	if (!err && !session->modules.module)
+	if (!session->modules.module)
 		err = modules_first(session);
 	if (!err)
-		err = modules_update(session->target, &session->maps, &session->modules, NULL,
-				     NULL);
+		err = session_modules_update(session, NULL, NULL);
 	if (!err)
 		err = code_update(&session->code, &session->memory, &session->modules);
 	if (!err)

@@ -6,6 +6,7 @@
 #include "injector/session.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "injector/worker.h"
 
@@ -16,6 +17,10 @@
 
 /* Longest pause between tries at hooking what new modules have brought. */
 #define PATCH_DELAY_MAX_MS 10000
+
+/* Tries at a list that the loader is changing. */
+#define BUSY_TRIES	   20
+#define BUSY_WAIT_MS	   3
 
 #define WORKER_TIMEOUT_MS  30000
 
@@ -93,8 +98,8 @@ static struct error *modules_patch(struct session *session)
 	return err;
 }
 
-struct error *session_modules_update(struct session *session, size_t *added_ret,
-				     size_t *removed_ret)
+static struct error *modules_update_once(struct session *session, size_t *added_ret,
+					 size_t *removed_ret)
 {
 	struct maps maps;
 	struct error *err = maps_read(target_pid(session->target), &maps);
@@ -105,6 +110,21 @@ struct error *session_modules_update(struct session *session, size_t *added_ret,
 	session->maps = maps;
 	return modules_update(session->target, &session->maps, &session->modules, added_ret,
 			      removed_ret);
+}
+
+struct error *session_modules_update(struct session *session, size_t *added_ret,
+				     size_t *removed_ret)
+{
+	const struct timespec wait = {.tv_nsec = BUSY_WAIT_MS * NS_PER_MS};
+	struct error *err = modules_update_once(session, added_ret, removed_ret);
+	unsigned int tries;
+
+	for (tries = 1; tries < BUSY_TRIES && error_is(err, ERROR_BUSY); tries++) {
+		error_free(err);
+		nanosleep(&wait, NULL);
+		err = modules_update_once(session, added_ret, removed_ret);
+	}
+	return err;
 }
 
 /*
@@ -160,6 +180,11 @@ static struct error *modules_check(struct session *session, uint64_t elapsed_ns)
 	session->modules_due_ns = elapsed_ns + MODULES_INTERVAL_MS * NS_PER_MS;
 	if (modules_changed(session))
 		err = modules_refresh(session);
+	/* The loader is at work: next time. */
+	if (error_is(err, ERROR_BUSY)) {
+		error_free(err);
+		return NULL;
+	}
 	if (err || !slots_planned(&session->slots) || elapsed_ns < session->patch_due_ns)
 		return err;
 	err = modules_patch(session);

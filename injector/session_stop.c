@@ -121,10 +121,7 @@ static struct error *slots_put_back(struct session *session)
 	job_observe(&session->memory, &session->slots);
 	if (!session_slots_hooked(session))
 		return NULL;
-	err = maps_read(target_pid(session->target), &session->maps);
-	if (!err)
-		err = modules_update(session->target, &session->maps, &session->modules, NULL,
-				     NULL);
+	err = session_modules_update(session, NULL, NULL);
 	if (!err)
 		err = job_in_worker(session, restore_work, PROFILE_PAUSE_STOP);
 	job_observe(&session->memory, &session->slots);

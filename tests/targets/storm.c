@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * storm [-t THREADS] [-d LOADERS] [-m]: threads that allocate, grow and free all
+ * storm [-t THREADS] [-d LOADERS] [-m] [-w]: threads that allocate, grow and free all
  * the time and check their own blocks, and others that load and unload
  * libraries all the time. With -m the main thread allocates too; without it the
- * main thread only waits for commands.
+ * main thread only waits for commands. With -w the allocators sleep for 0.2 ms
+ * after 64 rounds, so that others can run on a machine of few processors.
  *
  *	check  "ok" if every thread has made progress since the last check
  *	stop   join the threads, end with status 0
@@ -29,7 +30,7 @@ struct worker {
 };
 
 static struct worker workers[THREADS_MAX];
-static bool stopping;
+static bool stopping, is_gentle;
 
 static void block_check(const unsigned char *data, size_t size, size_t index)
 {
@@ -58,6 +59,8 @@ static void round_run(struct worker *worker)
 	worker->block[index].size = size;
 	data[0] = data[size - 1] = (unsigned char)(index + size);
 	__atomic_store_n(&worker->rounds, worker->rounds + 1, __ATOMIC_RELAXED);
+	if (is_gentle && worker->rounds % 64 == 0)
+		usleep(200);
 }
 
 static void blocks_free(struct worker *worker)
@@ -127,13 +130,15 @@ int main(int argc, char **argv)
 	char line[64];
 
 	target_begin();
-	while ((option = getopt(argc, argv, "t:d:m")) != -1) {
+	while ((option = getopt(argc, argv, "t:d:mw")) != -1) {
 		if (option == 't')
 			allocators = atoi(optarg);
 		else if (option == 'd')
 			loaders = atoi(optarg);
 		else if (option == 'm')
 			main_allocates = true;
+		else if (option == 'w')
+			is_gentle = true;
 		else
 			return 2;
 	}
