@@ -153,13 +153,16 @@ check: ## build with gcc and clang, audit, run all tests
 	+@$(SUBMAKE) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 WERROR=1 all $(BUILD)/clang/tests/run
 	+@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=address,undefined CFLAGS='-O1 -g -Wno-maybe-uninitialized' \
 		WERROR=1 all tests
-	@echo '  CHECK    unit suites under ASan and UBSan'
-	@$(SAN_ENV) $(BUILD)/asan/tests/run unit
+	@echo '  CHECK    unit suites, beside the same under ASan and UBSan'
+	@$(SAN_ENV) $(BUILD)/asan/tests/run unit >$(BUILD)/asan/unit.log 2>&1 & asan=$$!; \
+		$(BUILD)/tests/run unit oracle; plain=$$?; \
+		wait $$asan; asan=$$?; cat $(BUILD)/asan/unit.log; [ $$plain = 0 ] && [ $$asan = 0 ]
+	@echo '  CHECK    attaches'
 	@$(SAN_ENV) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
-	@echo '  CHECK    all suites'
-	@$(BUILD)/tests/run
+	@$(BUILD)/tests/run system
 
-SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+# The runner forks for each test: a large quarantine would be copied each time.
+SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16 \
 	  UBSAN_OPTIONS=print_stacktrace=1
 
 # ---- fuzzing: tests/fuzz/NAME.c, with its corpus in tests/fuzz/corpus/NAME

@@ -309,7 +309,7 @@ struct search {
 	unsigned int lock_waits_max; /* 0 = any number */
 	unsigned int turn;	     /* whose turn it is */
 	unsigned int turn_tries, turn_waits;
-	uint64_t stopped_ns;	/* how long the last try has stopped its thread */
+	uint64_t stopped_ns; /* how long the last try has stopped its thread */
 };
 
 /* Take out what a failed step brought in, before T is handed back. */

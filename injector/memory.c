@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A string is read in pieces that never cross a page: the next may be unmapped. */
-#define PIECE 256u
+#define PIECE	      256u
 
 #define WORDS_AT_ONCE 64u
 

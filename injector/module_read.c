@@ -383,9 +383,10 @@ static struct error *keep_problem(struct module *module, const struct maps *maps
 		return err;
 	if (!map) {
 		error_free(err);
-		return error_hint(error_create(ERROR_BUSY,
-					       "the target's loader is changing its list of objects"),
-				  "try again in a moment");
+		return error_hint(
+			error_create(ERROR_BUSY,
+				     "the target's loader is changing its list of objects"),
+			"try again in a moment");
 	}
 	module->problem = strdup(error_message(err));
 	error_free(err);

@@ -524,8 +524,8 @@ static bool is_listed(const struct link_list *list, const struct module *module)
 	return false;
 }
 
-struct error *modules_still_there(const struct memory_reader *memory,
-				  const struct modules *modules, bool *there_ret)
+struct error *modules_still_there(const struct memory_reader *memory, const struct modules *modules,
+				  bool *there_ret)
 {
 	CLEANUP(linklist_deinit) struct link_list list = {0};
 	bool all_permanent = true;

@@ -40,8 +40,8 @@ enum safepoint_module_flags {
 	SAFEPOINT_EXECUTABLE = 8,
 	SAFEPOINT_ENTRY = 16, /* our own entry object */
 	SAFEPOINT_DEFINES_MALLOC =
-		32,		 /* defines malloc or operator new, by symbol (libstdc++: no) */
-	SAFEPOINT_INTERNAL = 64, /* libgcc_s, NSS and gconv modules: safepoint_is_internal() */
+		32,		   /* defines malloc or operator new, by symbol (libstdc++: no) */
+	SAFEPOINT_INTERNAL = 64,   /* libgcc_s, NSS and gconv modules: safepoint_is_internal() */
 	SAFEPOINT_PERMANENT = 128, /* can never be unloaded */
 };
 

@@ -26,7 +26,7 @@
 /* Memory searched for copies of the functions' addresses. */
 #define SAVED_POINTERS_LIMIT (64ull << 20)
 
-#define NS_PER_MS 1000000ull
+#define NS_PER_MS	     1000000ull
 
 uint64_t session_elapsed_ns(const struct session *session)
 {

@@ -19,10 +19,10 @@
 #define PATCH_DELAY_MAX_MS 10000
 
 /* Tries at a list that the loader is changing. */
-#define BUSY_TRIES	   20
-#define BUSY_WAIT_MS	   3
+#define BUSY_TRIES	  20
+#define BUSY_WAIT_MS	  3
 
-#define WORKER_TIMEOUT_MS  30000
+#define WORKER_TIMEOUT_MS 30000
 
 /* The slots are looked at again so long after the attach: lazy binding may be in flight. */
 static const uint64_t verify_at_ms[] = {1, 100, 1000};

@@ -95,11 +95,10 @@ static struct error *slots_expect_written(const struct memory_reader *memory,
 		if (!fresh[i] ||
 		    (words[i].ok && (words[i].value == slot->hook || words[i].value == slot->call)))
 			continue;
-		err = error_create(ERROR_FAULT,
-				   "the slot at 0x%llx reads 0x%llx after 0x%llx was written",
-				   (unsigned long long)slot->address,
-				   (unsigned long long)words[i].value,
-				   (unsigned long long)slot->hook);
+		err = error_create(
+			ERROR_FAULT, "the slot at 0x%llx reads 0x%llx after 0x%llx was written",
+			(unsigned long long)slot->address, (unsigned long long)words[i].value,
+			(unsigned long long)slot->hook);
 	}
 	return err;
 }
@@ -309,8 +308,7 @@ struct error *slots_restore(const struct memory_reader *memory, const struct mem
 		struct slot *slot = &slots->slot[i];
 		struct error *err;
 
-		if (slot->state != SLOT_WRITTEN ||
-		    !slot_is_ours(slot, &words[i], modules, &result))
+		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], modules, &result))
 			continue;
 		err = slot_write(writer, slot, slot->restore);
 		fresh[i] = !err;

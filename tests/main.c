@@ -3,8 +3,9 @@
  * The test runner: all suites in one process of Check, so that there is one
  * closing line.
  *
- *	run [unit|system]
+ *	run [unit|oracle|system]...
  *
+ * runs the suites of these kinds (tests/suites.h), all without an argument.
  * Check's variables apply: CK_RUN_SUITE, CK_RUN_CASE, CK_FORK, CK_VERBOSITY,
  * CK_TIMEOUT_MULTIPLIER. Exits with 0 if at least one test ran and none failed.
  */
@@ -17,32 +18,48 @@
 #include <string.h>
 
 struct entry {
-	const char *name;
+	const char *kind;
 	Suite *(*create)(void);
-	bool system;
 };
 
 static const struct entry entries[] = {
-#define SUITE(name)	   {#name, name##_suite, false},
-#define SYSTEM_SUITE(name) {#name, name##_suite, true},
+#define SUITE(name)	   {"unit", name##_suite},
+#define ORACLE_SUITE(name) {"oracle", name##_suite},
+#define SYSTEM_SUITE(name) {"system", name##_suite},
 #include "tests/suites.h"
 #undef SUITE
+#undef ORACLE_SUITE
 #undef SYSTEM_SUITE
 };
 
+static bool is_kind(const char *word)
+{
+	return !strcmp(word, "unit") || !strcmp(word, "oracle") || !strcmp(word, "system");
+}
+
+static bool is_asked_for(const struct entry *entry, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], entry->kind))
+			return true;
+	}
+	return argc == 1;
+}
+
 int main(int argc, char **argv)
 {
-	const char *kind = argc > 1 ? argv[1] : NULL;
 	SRunner *runner = srunner_create(NULL);
 	struct folder folder;
 	int ran, failed;
 
-	if (argc > 2 || (kind && strcmp(kind, "unit") != 0 && strcmp(kind, "system") != 0)) {
-		fprintf(stderr, "usage: %s [unit|system]\n", argv[0]);
-		return 2;
+	for (int i = 1; i < argc; i++) {
+		if (!is_kind(argv[i])) {
+			fprintf(stderr, "usage: %s [unit|oracle|system]...\n", argv[0]);
+			return 2;
+		}
 	}
 	for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-		if (!kind || entries[i].system == (strcmp(kind, "system") == 0))
+		if (is_asked_for(&entries[i], argc, argv))
 			srunner_add_suite(runner, entries[i].create());
 	}
 	/* A test that fails leaves its folder: they all lie in this one. */

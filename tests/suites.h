@@ -5,9 +5,9 @@
  * tests/test_maps.c.
  *
  *	SUITE         of one module; runs under the sanitizers too
- *	SYSTEM_SUITE  runs whole programs (ours on real processes, or the scripts),
- *		      or holds our tables against libraries that are slow under
- *		      the sanitizers
+ *	ORACLE_SUITE  holds our tables against libraries that are slow under the
+ *		      sanitizers, or takes long and does not mind company
+ *	SYSTEM_SUITE  runs ours on real processes, whose time-outs need the machine
  */
 SUITE(error)
 SUITE(text)
@@ -27,7 +27,7 @@ SYSTEM_SUITE(attach_exact)
 SYSTEM_SUITE(attach_stress)
 SYSTEM_SUITE(attach_bad)
 SYSTEM_SUITE(attach_limits)
-SYSTEM_SUITE(attach_symbols)
+ORACLE_SUITE(attach_symbols)
 SYSTEM_SUITE(attach_servers)
 SUITE(borrow)
 SUITE(core_live)
@@ -36,7 +36,7 @@ SUITE(borrow_restart)
 SUITE(borrow_signals)
 SUITE(core_walk)
 SUITE(core_record)
-SYSTEM_SUITE(scripts)
+ORACLE_SUITE(scripts)
 SUITE(borrow_state)
 SUITE(shm)
 SUITE(reader)
@@ -49,8 +49,8 @@ SUITE(core_real)
 SUITE(target)
 SUITE(report)
 SUITE(threads)
-SYSTEM_SUITE(ehframe_oracle)
-SYSTEM_SUITE(stackwalk_oracle)
+ORACLE_SUITE(ehframe_oracle)
+ORACLE_SUITE(stackwalk_oracle)
 SUITE(functions)
 SUITE(modules)
 SUITE(slots)

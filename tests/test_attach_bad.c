@@ -285,16 +285,16 @@ static void cut_short(int number, unsigned int step_us, int count)
 
 START_TEST(interrupt_at_any_moment_leaves_the_target_as_it_was)
 {
-	start_storm("storm -t 2 -m");
-	cut_short(SIGINT, 9000, 45);
+	start_storm("storm -t 2 -m -w");
+	cut_short(SIGINT, 4000, 45);
 	expect_unharmed();
 }
 END_TEST
 
 START_TEST(termination_at_any_moment_leaves_the_target_as_it_was)
 {
-	start_storm("storm -t 2");
-	cut_short(SIGTERM, 11000, 30);
+	start_storm("storm -t 2 -w");
+	cut_short(SIGTERM, 6000, 30);
 	expect_unharmed();
 }
 END_TEST

@@ -11,9 +11,11 @@
 #include <check.h>
 
 #define SUITE(name)	   Suite *name##_suite(void);
+#define ORACLE_SUITE(name) SUITE(name)
 #define SYSTEM_SUITE(name) SUITE(name)
 #include "tests/suites.h"
 #undef SUITE
+#undef ORACLE_SUITE
 #undef SYSTEM_SUITE
 
 /* The expression returns a struct error *: fail with its message unless it is NULL. */

@@ -15,18 +15,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define NS_PER_US	1000ull
-#define NS_PER_S	1000000000ull
+#define NS_PER_US     1000ull
+#define NS_PER_S      1000000000ull
 
-#define LOCK_SLICE_NS	(20 * NS_PER_US)
-#define LOCK_WATCH_NS	(50 * NS_PER_US)
-#define LOCK_LOOKS	64 /* between two looks at the clock */
+#define LOCK_SLICE_NS (20 * NS_PER_US)
+#define LOCK_WATCH_NS (50 * NS_PER_US)
+#define LOCK_LOOKS    64 /* between two looks at the clock */
 
 /* Tries at the lock before a sleep. */
 #define LOCK_TRIES_AWAKE 4
 
-#define WINDOW_SLICE_NS (1000 * NS_PER_US)
-#define DONE_SLICE_NS	(5000 * NS_PER_US)
+#define WINDOW_SLICE_NS	 (1000 * NS_PER_US)
+#define DONE_SLICE_NS	 (5000 * NS_PER_US)
 
 /*
  * A thread that still runs boot this long after the injector took it over was
