@@ -351,6 +351,16 @@ struct error *inject_open_gate(struct inject *inject)
 				  sizeof(gate));
 }
 
+struct error *inject_clear(struct inject *inject, struct borrow *borrow)
+{
+	struct error *err = NULL;
+	size_t i;
+
+	for (i = 0; i < JOURNAL_LEFT && !err; i++)
+		err = mapping_remove(borrow, &inject->journal->left[i]);
+	return err;
+}
+
 struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;

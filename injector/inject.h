@@ -91,6 +91,9 @@ MUST_CHECK struct error *inject_close(struct inject *inject, struct borrow *borr
 /* The gate gets its magic and forgets all else: hooks may record from now on. */
 MUST_CHECK struct error *inject_open_gate(struct inject *inject);
 
+/* Unmap what others of us have left: journal->left. */
+MUST_CHECK struct error *inject_clear(struct inject *inject, struct borrow *borrow);
+
 /*
  * Unmap what is there of shm, core and gate, and entry if no loader knows it
  * and no slot ever led to it; close descriptors. Goes on after a failing step

@@ -564,7 +564,7 @@ static bool core_is_empty(const struct job *job)
 			lines, sizeof(lines)))
 		return false;
 	for (i = 0; i < HA_SHARED_LINES + HA_LINES; i++) {
-		if (lines[i].depth)
+		if (lines[i].depth != job->idle_depth[i])
 			return false;
 	}
 	return true;
@@ -607,6 +607,21 @@ struct error *job_restore(struct job *job)
 struct error *job_remove(struct job *job)
 {
 	struct search search = {.step = remove_step, .limit_ms = ATTACH_LIMIT_MS};
+
+	return threads_search(job, &search);
+}
+
+static struct error *clear_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				struct inject_boot_result *boot)
+{
+	(void)lock_timeout_us;
+	(void)boot;
+	return inject_clear(&job->inject, borrow);
+}
+
+struct error *job_clear(struct job *job)
+{
+	struct search search = {.step = clear_step, .limit_ms = ATTACH_LIMIT_MS};
 
 	return threads_search(job, &search);
 }

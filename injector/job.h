@@ -53,6 +53,7 @@ struct job {
 	struct memory_reader reader;
 	struct memory_writer writer;
 	const struct loader *loader;
+	const uint32_t *idle_depth; /* of each line while no thread is in core */
 	bool filtered;	  /* a seccomp filter is in force: only raw calls may be made on T */
 	uint32_t session; /* number of this attach to the target, from 1 */
 	struct job_result *result;
@@ -105,6 +106,9 @@ MUST_CHECK struct error *job_restore(struct job *job);
  * core and gate out of the target.
  */
 MUST_CHECK struct error *job_remove(struct job *job);
+
+/* In a worker: take out what others of us have left (journal->left), before an attach. */
+MUST_CHECK struct error *job_clear(struct job *job);
 
 /* Bring the plan up to what the slots hold now. */
 void job_observe(const struct memory_reader *reader, struct slots *slots);

@@ -31,7 +31,8 @@ struct journal_mapping {
 	uint64_t size;
 };
 
-#define JOURNAL_FDS 5 /* a socketpair, core, shm, entry */
+#define JOURNAL_FDS  5 /* a socketpair, core, shm, entry */
+#define JOURNAL_LEFT 16 /* mappings that others of us have left; a target has three for each */
 
 struct journal {
 	struct journal_mapping gate, core, shm;
@@ -39,6 +40,8 @@ struct journal {
 	uint32_t entry_by_loader; /* 1: dlopen made it, so that only the loader could unload it */
 	uint32_t state_on;	  /* 1: entry's state may be ON */
 	int32_t fd[JOURNAL_FDS];  /* descriptors that may be open in the target; -1 none */
+	/* Of a heapattach that died, or of the parent's: to be unmapped, see leftover.h. */
+	struct journal_mapping left[JOURNAL_LEFT];
 	uint32_t slots_written;	  /* 1: slots of the plan may hold hooks into entry */
 };
 

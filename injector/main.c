@@ -13,9 +13,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "injector/check.h"
 #include "injector/options.h"
 #include "injector/outfile.h"
 #include "injector/record.h"
+#include "injector/stop.h"
 #include "resolver/cleanup.h"
 #include "resolver/recording.h"
 #include "resolver/report.h"
@@ -171,6 +173,31 @@ static int report_command(const struct options *options)
 	return err ? fail(err) : EXIT_RECORDED;
 }
 
+static int check_command(const struct options *options)
+{
+	struct error *err = check_run(options, stdout);
+
+	if (!err)
+		return EXIT_RECORDED;
+	error_free(err);
+	return EXIT_FAILED;
+}
+
+static int stop_command(const struct options *options)
+{
+	struct stop_result result;
+	struct error *err = stop_run(options, &result);
+
+	if (err)
+		return fail(err);
+	if (!result.slots && !result.mappings)
+		printf("nothing of heapattach is in process %d\n", options->pid);
+	else
+		printf("process %d is clean: %zu slots put back, %zu mappings removed\n",
+		       options->pid, result.slots, result.mappings);
+	return EXIT_RECORDED;
+}
+
 /* Each module that is looked at keeps a few files open. */
 static void files_allow(void)
 {
@@ -200,6 +227,10 @@ int main(int argc, char *argv[])
 		return attach_command(&options);
 	case OPTIONS_REPORT:
 		return report_command(&options);
+	case OPTIONS_CHECK:
+		return check_command(&options);
+	case OPTIONS_STOP:
+		return stop_command(&options);
 	case OPTIONS_VERSION:
 		printf("heapattach %s\n", HA_VERSION);
 		return EXIT_RECORDED;

@@ -26,6 +26,9 @@ enum option_id {
 
 #define OF_ATTACH (1u << OPTIONS_ATTACH)
 #define OF_REPORT (1u << OPTIONS_REPORT)
+#define OF_CHECK  (1u << OPTIONS_CHECK)
+#define OF_STOP	  (1u << OPTIONS_STOP)
+#define OF_ALL	  (OF_ATTACH | OF_REPORT | OF_CHECK | OF_STOP)
 
 struct option_spec {
 	enum option_id id;
@@ -36,18 +39,18 @@ struct option_spec {
 };
 
 static const struct option_spec specs[] = {
-	{OPTION_PID, 'p', "pid", "a process ID", OF_ATTACH},
+	{OPTION_PID, 'p', "pid", "a process ID", OF_ATTACH | OF_CHECK | OF_STOP},
 	{OPTION_DURATION, 'd', "duration", "a number of seconds", OF_ATTACH},
 	{OPTION_OUTPUT, 'o', "output", "a file name", OF_ATTACH | OF_REPORT},
 	{OPTION_QUIET, 'q', "quiet", NULL, OF_ATTACH},
 	{OPTION_EXACT, 0, "exact", NULL, OF_ATTACH},
-	{OPTION_LOADER, 0, "loader", "dlopen or map", OF_ATTACH},
+	{OPTION_LOADER, 0, "loader", "dlopen or map", OF_ATTACH | OF_CHECK},
 	{OPTION_SELFCHECK, 0, "selfcheck", NULL, OF_ATTACH},
 	{OPTION_FORMAT, 0, "format", "text, json, folded or pprof", OF_REPORT},
 	{OPTION_SORT, 0, "sort", "inuse, alloc or count", OF_REPORT},
 	{OPTION_TOP, 0, "top", "a number of sites", OF_REPORT},
-	{OPTION_HELP, 'h', "help", NULL, OF_ATTACH | OF_REPORT},
-	{OPTION_VERSION, 'V', "version", NULL, OF_ATTACH | OF_REPORT},
+	{OPTION_HELP, 'h', "help", NULL, OF_ALL},
+	{OPTION_VERSION, 'V', "version", NULL, OF_ALL},
 };
 
 static const char help[] =
@@ -67,6 +70,8 @@ static const char help[] =
 	"      --exact             record every allocation\n"
 	"      --loader HOW        how our code gets in: dlopen or map\n"
 	"      --selfcheck         compare our stacks with libunwind's\n"
+	"heapattach check -p PID   would it work, what would be seen? changes nothing\n"
+	"heapattach stop -p PID    clean up after a heapattach that was killed\n"
 	"heapattach report FILE [--format F] [--sort KEY] [--top N] [-o OUT]\n"
 	"      --format F          text, json, folded or pprof\n"
 	"      --sort KEY          inuse (bytes), alloc (bytes) or count (allocations)\n"
@@ -291,16 +296,30 @@ static struct error *parse_short(struct parser *parser, const char *letters)
 	return NULL;
 }
 
-static bool is_report(const struct parser *parser)
+/* The words that the first argument may be; without one it is an attach. */
+static const struct command_spec {
+	const char *word;
+	enum options_command command;
+} commands[] = {
+	{"report", OPTIONS_REPORT},
+	{"check", OPTIONS_CHECK},
+	{"stop", OPTIONS_STOP},
+};
+
+static const struct command_spec *find_command(const struct parser *parser)
 {
-	return parser->argc > 1 && !strcmp(parser->argv[1], "report");
+	for (size_t i = 0; parser->argc > 1 && i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(parser->argv[1], commands[i].word))
+			return &commands[i];
+	return NULL;
 }
 
 static struct error *take_argument(struct parser *parser, const char *argument)
 {
+	const struct command_spec *command = find_command(parser);
 	struct error *err;
 
-	if (is_report(parser)) {
+	if (command && command->command == OPTIONS_REPORT) {
 		if (parser->options.recording)
 			return usage(error_create(
 				ERROR_USAGE, "report takes one recording, and '%s' is a second",
@@ -308,6 +327,9 @@ static struct error *take_argument(struct parser *parser, const char *argument)
 		parser->options.recording = argument;
 		return NULL;
 	}
+	if (command)
+		return usage(error_create(ERROR_USAGE, "%s takes no argument like '%s'",
+					  command->word, argument));
 	err = error_create(ERROR_USAGE, "'%s' is neither an option nor a command", argument);
 	return error_hint(err, "attach with heapattach -p PID, or run heapattach report FILE");
 }
@@ -337,6 +359,7 @@ static struct error *parse_arguments(struct parser *parser)
 /* What fits together, and is there. */
 static struct error *check(const struct parser *parser)
 {
+	const struct command_spec *command = find_command(parser);
 	const struct options *options = &parser->options;
 
 	if (options->command == OPTIONS_HELP || options->command == OPTIONS_VERSION)
@@ -345,15 +368,13 @@ static struct error *check(const struct parser *parser)
 		const struct option_spec *spec = parser->given[i];
 
 		if (spec && !(spec->commands & (1u << options->command)))
-			return usage(error_create(ERROR_USAGE, "--%s is an option of %s",
-						  spec->name,
-						  spec->commands & OF_REPORT
-							  ? "heapattach report, not of an attach"
-							  : "an attach, not of heapattach report"));
+			return usage(error_create(ERROR_USAGE, "--%s is no option of %s%s",
+						  spec->name, command ? "heapattach " : "an attach",
+						  command ? command->word : ""));
 	}
 	if (options->command == OPTIONS_REPORT && !options->recording)
 		return usage(error_create(ERROR_USAGE, "report needs the name of a recording"));
-	if (options->command == OPTIONS_ATTACH && !options->pid)
+	if (options->command != OPTIONS_REPORT && !options->pid)
 		return usage(error_create(ERROR_USAGE, "-p PID is missing: which process?"));
 	return NULL;
 }
@@ -361,10 +382,11 @@ static struct error *check(const struct parser *parser)
 struct error *options_parse(int argc, char *const argv[], struct options *ret)
 {
 	struct parser parser = {.argc = argc, .argv = argv, .at = 1};
+	const struct command_spec *command = find_command(&parser);
 	struct error *err;
 
-	if (is_report(&parser)) {
-		parser.options.command = OPTIONS_REPORT;
+	if (command) {
+		parser.options.command = command->command;
 		parser.at = 2;
 	}
 	err = parse_arguments(&parser);

@@ -57,13 +57,16 @@ static struct error *check_session(const struct memory_reader *memory,
 {
 	const struct module *entry = modules_entry(modules);
 	uint32_t state = HA_STATE_OFF, owner = 0, tid;
-	uint64_t data, shm = 0;
+	uint64_t data, shm = 0, gate = 0, magic = 0;
 
 	if (!entry)
 		return NULL;
 	data = entry->low + HA_ENTRY_DATA;
 	if (!memory_try(memory, data + offsetof(struct ha_entry, state), &state, sizeof(state)) ||
 	    state != HA_STATE_ON ||
+	    !memory_try_u64(memory, data + offsetof(struct ha_entry, gate), &gate) ||
+	    /* A child of the recorded process: fork has wiped the gate. */
+	    !memory_try_u64(memory, gate, &magic) || magic != HA_GATE_MAGIC ||
 	    !memory_try_u64(memory, data + offsetof(struct ha_entry, shm), &shm) ||
 	    !memory_try(memory, shm + offsetof(struct ha_shm, owner), &owner, sizeof(owner)))
 		return NULL;

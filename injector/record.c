@@ -9,11 +9,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "injector/exitstatus.h"
 #include "injector/live.h"
 #include "injector/session.h"
+#include "injector/stop.h"
 #include "resolver/cleanup.h"
 #include "resolver/text.h"
 
@@ -30,6 +32,7 @@ struct record {
 	const struct record_output *output;
 	bool quiet;
 	int signals;
+	uint64_t begin_ns; /* CLOCK_BOOTTIME, before the attach */
 	uint64_t next_line_ns;
 	uint64_t last_count; /* allocations at the last line */
 	uint64_t last_ns;
@@ -234,11 +237,27 @@ static struct error *selfcheck_show(const struct record *record)
 	return NULL;
 }
 
+/* Children that the target has forked meanwhile have slots that lead to entry. */
+static void children_clean(struct record *record)
+{
+	size_t count;
+	struct error *err = stop_children(record->session, record->begin_ns, &count);
+
+	if (err)
+		trouble(record, err);
+	if (count)
+		say(record, "%zu forked children cleaned", count);
+}
+
 static struct error *run(struct record *record, const struct options *options)
 {
 	struct session *session = record->session;
-	struct error *err = session_attach(session);
+	struct timespec begin;
+	struct error *err;
 
+	clock_gettime(CLOCK_BOOTTIME, &begin);
+	record->begin_ns = (uint64_t)begin.tv_sec * NS_PER_S + (uint64_t)begin.tv_nsec;
+	err = session_attach(session);
 	if (err)
 		return err;
 	if (!session->profile->coverage.slots)
@@ -253,6 +272,7 @@ static struct error *run(struct record *record, const struct options *options)
 		else if (err)
 			trouble(record, err);
 	}
+	children_clean(record);
 	err = session_finish(session, record->end, record->end_status);
 	if (!err && session->selfcheck)
 		err = selfcheck_show(record);

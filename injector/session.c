@@ -33,19 +33,25 @@ uint64_t session_elapsed_ns(const struct session *session)
 	return session->start_ns ? clock_now_ns() - session->start_ns : 0;
 }
 
-static void session_freep(struct session **session)
+void session_freep(struct session **session)
 {
 	session_free(*session);
+}
+
+struct preflight_options session_needs(void)
+{
+	const struct shm_options shm = {.interval = 1};
+
+	return (struct preflight_options){
+		.virtual_size = shm_size(&shm),
+		.resident_size = 64ull << 20,
+	};
 }
 
 struct error *session_create(const struct options *options, struct session **ret)
 {
 	CLEANUP(session_freep) struct session *session = calloc(1, sizeof(*session));
-	const struct shm_options shm = {.interval = 1};
-	struct preflight_options preflight = {
-		.virtual_size = shm_size(&shm),
-		.resident_size = 64ull << 20,
-	};
+	struct preflight_options preflight = session_needs();
 	struct error *err;
 
 	if (!session)
@@ -142,7 +148,7 @@ static struct error *modules_first(struct session *session)
 				     0, &session->modules, &session->loader_info);
 }
 
-static struct error *plan_make(struct session *session)
+struct error *session_plan(struct session *session)
 {
 	struct error *err = NULL;
 
@@ -322,6 +328,7 @@ struct error *session_job(struct session *session, struct job *ret)
 	ret->reader = session->memory;
 	ret->writer = session->writer;
 	ret->session = session->number;
+	ret->idle_depth = session->idle_depth;
 	ret->filtered = session->preflight.seccomp == SECCOMP_MODE_FILTER;
 	ret->result = session->result;
 	inject_init(&ret->inject);
@@ -416,27 +423,37 @@ static struct error *attach_with(struct session *session, const struct loader *l
 	return err;
 }
 
-/* With the loader that was asked for, or dlopen and then map. */
-static struct error *attach_any(struct session *session)
+const struct loader *session_loader(const struct session *session, const char **why_not_ret)
 {
 	enum options_loader wish = session->options->loader;
-	struct job probe = {
+	const struct job probe = {
 		.loader_info = &session->loader_info,
 		.filtered = session->preflight.seccomp == SECCOMP_MODE_FILTER,
 	};
-	const char *unusable = loader_dlopen.unusable(&probe);
+
+	*why_not_ret = NULL;
+	if (wish == OPTIONS_LOADER_MAP)
+		return &loader_map;
+	*why_not_ret = loader_dlopen.unusable(&probe);
+	if (!*why_not_ret)
+		return &loader_dlopen;
+	return wish == OPTIONS_LOADER_DLOPEN ? NULL : &loader_map;
+}
+
+/* With the loader that was asked for, or dlopen and then map. */
+static struct error *attach_any(struct session *session)
+{
+	const char *why_not;
+	const struct loader *loader = session_loader(session, &why_not);
 	struct error *err;
 
-	if (wish == OPTIONS_LOADER_MAP)
-		return attach_with(session, &loader_map);
-	if (unusable && wish == OPTIONS_LOADER_DLOPEN)
+	if (!loader)
 		return error_hint(error_create(ERROR_UNSUPPORTED,
-					       "the dlopen loader cannot be used: %s", unusable),
+					       "the dlopen loader cannot be used: %s", why_not),
 				  "leave --loader out, or use --loader map");
-	if (unusable)
-		return attach_with(session, &loader_map);
-	err = attach_with(session, &loader_dlopen);
-	if (!err || wish == OPTIONS_LOADER_DLOPEN || session->result->modules_changed)
+	err = attach_with(session, loader);
+	if (!err || loader == &loader_map || session->options->loader == OPTIONS_LOADER_DLOPEN ||
+	    session->result->modules_changed)
 		return err;
 	if (!session->result->unsafe && !error_is(err, ERROR_UNSUPPORTED))
 		return err;
@@ -578,19 +595,26 @@ void session_memory_describe(struct session *session, struct profile_memory *mem
 	session->locked_bytes = now.locked_bytes;
 }
 
+struct error *session_ready(struct session *session)
+{
+	struct error *err = session->shm ? NULL : readers_make(session);
+
+	return err ? err : shm_fill(session);
+}
+
 /* Make a plan and try to carry it out. */
 static struct error *attach_once(struct session *session)
 {
 	struct error *err;
 
 	session->result->modules_changed = 0;
-	err = plan_make(session);
+	err = session_plan(session);
 	if (error_is(err, ERROR_BUSY))
 		session->result->modules_changed = 1;
-	if (!err && !session->shm)
-		err = readers_make(session);
 	if (!err)
-		err = shm_fill(session);
+		err = session_clear(session);
+	if (!err)
+		err = session_ready(session);
 	if (err)
 		return err;
 	if (!session->profile->memory_start.rss_bytes)

@@ -70,12 +70,31 @@ struct session {
 	size_t throwing_left;	 /* slots of operators new left alone for that */
 	uint64_t rebound_slots;
 	uint64_t locked_bytes; /* VmLck before the attach */
+	/*
+	 * What entry's lines hold while no thread is in core: 0, but in a forked
+	 * child, where threads of the parent that were in core never leave it.
+	 */
+	uint32_t idle_depth[HA_SHARED_LINES + HA_LINES];
 };
 
 /* Preflight. @options must outlive the session. */
 MUST_CHECK struct error *session_create(const struct options *options, struct session **ret);
 /* An attached session is stopped first. NULL is fine. */
 void session_free(struct session *session);
+void session_freep(struct session **session);
+/* What an attach needs of the target and the machine. */
+struct preflight_options session_needs(void);
+
+/*
+ * Decide everything that can be decided before the target is touched; part of
+ * session_attach(). May be called again, and brings the plan up to date then.
+ */
+MUST_CHECK struct error *session_plan(struct session *session);
+/*
+ * After a plan: the loader to be tried first; NULL if the one that was asked
+ * for cannot be used. *why_not_ret: why dlopen cannot be used, a phrase, or NULL.
+ */
+const struct loader *session_loader(const struct session *session, const char **why_not_ret);
 
 MUST_CHECK struct error *session_attach(struct session *session);
 
@@ -90,6 +109,18 @@ MUST_CHECK struct error *session_tick(struct session *session);
 MUST_CHECK struct error *session_snapshot(struct session *session);
 
 /*
+ * After a plan: take out what a heapattach that died, or one that records the
+ * parent, has left in the target. Slots stay as they are, and pass through.
+ */
+MUST_CHECK struct error *session_clear(struct session *session);
+
+/*
+ * After a plan, instead of an attach: put back all slots that lead to an entry
+ * object from before. *slots_ret: how many there were. The session is over.
+ */
+MUST_CHECK struct error *session_restore(struct session *session, size_t *slots_ret);
+
+/*
  * Undo everything. Goes on after a failing step; what could not be undone is
  * in the profile's coverage and in the error.
  */
@@ -102,6 +133,8 @@ MUST_CHECK struct error *session_finish(struct session *session, enum profile_en
 /* Nanoseconds since recording began. */
 uint64_t session_elapsed_ns(const struct session *session);
 
+/* For session_*.c: after a plan, the shared memory is made and filled in. */
+MUST_CHECK struct error *session_ready(struct session *session);
 /* For session_*.c: what the target's memory is made of now; left alone if it is gone. */
 void session_memory_describe(struct session *session, struct profile_memory *memory);
 /* For session_*.c: after a plan: without unwinding through entry, throwing operators new stay. */

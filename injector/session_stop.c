@@ -13,11 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "injector/image.h"
+#include "injector/leftover.h"
 #include "injector/worker.h"
 
 /* How long threads get to leave core. They are in it for less than a microsecond. */
 #define QUIESCE_TIMEOUT_MS 1000
 #define WORKER_TIMEOUT_MS  30000
+
+#define IDLE_LOOKS	   20 /* at the lines of a forked child, a millisecond apart */
 
 static struct error *state_off(struct session *session)
 {
@@ -39,7 +43,15 @@ static struct error *state_off(struct session *session)
 	return NULL;
 }
 
-/* Wait until each line's depth was seen at 0 once. */
+static struct error *lines_read(const struct session *session, struct ha_line *lines)
+{
+	return memory_read(&session->memory,
+			   session->journal->entry.address + HA_ENTRY_DATA +
+				   offsetof(struct ha_entry, shared),
+			   lines, (HA_SHARED_LINES + HA_LINES) * sizeof(*lines));
+}
+
+/* Wait until each line was seen at rest once. */
 static struct error *quiesce_wait(struct session *session, bool *ret)
 {
 	struct timespec pause = {.tv_nsec = 1000000};
@@ -51,14 +63,11 @@ static struct error *quiesce_wait(struct session *session, bool *ret)
 
 	*ret = false;
 	for (waited_ms = 0; waited_ms < QUIESCE_TIMEOUT_MS; waited_ms++) {
-		err = memory_read(&session->memory,
-				  session->journal->entry.address + HA_ENTRY_DATA +
-					  offsetof(struct ha_entry, shared),
-				  lines, sizeof(lines));
+		err = lines_read(session, lines);
 		if (err)
 			return err;
 		for (i = 0, left = 0; i < HA_SHARED_LINES + HA_LINES; i++) {
-			seen[i] |= !lines[i].depth;
+			seen[i] |= lines[i].depth == session->idle_depth[i];
 			left += !seen[i];
 		}
 		if (!left) {
@@ -86,6 +95,9 @@ static struct error *job_in_worker(struct session *session, worker_function *wor
 	struct job job;
 	struct error *err = session_job(session, &job);
 
+	/* After a heapattach that died there is no core whose boot could be run. */
+	if (!err && session->journal->core.state != JOURNAL_THERE)
+		err = image_core(&job.inject.core_fd);
 	if (!err)
 		err = worker_run(work, &job, WORKER_TIMEOUT_MS);
 	inject_deinit(&job.inject);
@@ -166,6 +178,78 @@ struct error *session_stop(struct session *session)
 	if (err)
 		error_free(remove_err);
 	return err ? err : remove_err;
+}
+
+/* ------------------------------------------------------------------------
+ * What others of us have left
+ */
+
+/*
+ * A thread of the parent that was in core when another one forked is nowhere in
+ * the child, where its line's depth stays for good. Threads of the child only
+ * add to it, and for nanoseconds, since their gate is closed.
+ */
+static struct error *idle_depth_learn(struct session *session)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	struct ha_line lines[HA_SHARED_LINES + HA_LINES];
+	unsigned int looks;
+	struct error *err;
+	size_t i;
+
+	for (looks = 0; looks < IDLE_LOOKS; looks++) {
+		err = lines_read(session, lines);
+		if (err)
+			return err;
+		for (i = 0; i < HA_SHARED_LINES + HA_LINES; i++) {
+			if (!looks || lines[i].depth < session->idle_depth[i])
+				session->idle_depth[i] = lines[i].depth;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return NULL;
+}
+
+static struct error *clear_work(void *context)
+{
+	return job_clear(context);
+}
+
+struct error *session_clear(struct session *session)
+{
+	struct error *err = NULL;
+	bool quiet;
+
+	if (!leftover_find(&session->memory, &session->maps, &session->modules,
+			   session->journal->left))
+		return NULL;
+	if (leftover_is_forked(&session->memory, &session->modules))
+		err = idle_depth_learn(session);
+	if (!err)
+		err = state_off(session);
+	if (!err && session->journal->entry.state == JOURNAL_THERE) {
+		err = quiesce_wait(session, &quiet);
+		if (!err && !quiet)
+			err = error_create(ERROR_BUSY,
+					   "a thread of process %d does not leave the hooks of a "
+					   "heapattach that was killed",
+					   target_pid(session->target));
+	}
+	return err ? err : job_in_worker(session, clear_work, PROFILE_PAUSE_UNLOAD);
+}
+
+struct error *session_restore(struct session *session, size_t *slots_ret)
+{
+	struct error *err = session_ready(session);
+
+	*slots_ret = 0;
+	if (err || session->journal->entry.state != JOURNAL_THERE)
+		return err;
+	slots_place(&session->slots, session->journal->entry.address);
+	job_observe(&session->memory, &session->slots);
+	*slots_ret = session_slots_hooked(session);
+	session->attached = true;
+	return session_stop(session);
 }
 
 static struct error *selfcheck_end(struct session *session)

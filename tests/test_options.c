@@ -119,6 +119,16 @@ START_TEST(report_takes_all_its_options)
 }
 END_TEST
 
+START_TEST(check_and_stop_take_a_process)
+{
+	ck_assert_int_eq(parsed("check -p 5").command, OPTIONS_CHECK);
+	ck_assert_int_eq(parsed("check -p 5").pid, 5);
+	ck_assert_int_eq(parsed("check --loader map -p 5").loader, OPTIONS_LOADER_MAP);
+	ck_assert_int_eq(parsed("stop --pid=7").command, OPTIONS_STOP);
+	ck_assert_int_eq(parsed("stop --pid=7").pid, 7);
+}
+END_TEST
+
 START_TEST(help_and_version_need_nothing_else)
 {
 	ck_assert_int_eq(parsed("--help").command, OPTIONS_HELP);
@@ -197,8 +207,11 @@ END_TEST
 
 START_TEST(refuses_options_of_the_other_command)
 {
-	refused("report x -p 5", "--pid is an option of an attach, not of heapattach report");
-	refused("-p 5 --top 3", "--top is an option of heapattach report, not of an attach");
+	refused("report x -p 5", "--pid is no option of heapattach report");
+	refused("check -p 5 -d 3", "--duration is no option of heapattach check");
+	refused("stop", "-p PID is missing: which process?");
+	refused("check -p 5 x", "check takes no argument like 'x'");
+	refused("-p 5 --top 3", "--top is no option of an attach");
 }
 END_TEST
 
@@ -213,6 +226,7 @@ Suite *options_suite(void)
 	tcase_add_test(tcase, duration_takes_fractions);
 	tcase_add_test(tcase, report_has_these_defaults);
 	tcase_add_test(tcase, report_takes_all_its_options);
+	tcase_add_test(tcase, check_and_stop_take_a_process);
 	tcase_add_test(tcase, help_and_version_need_nothing_else);
 	tcase_add_test(tcase, help_fits_a_screen);
 	tcase_add_test(tcase, refuses_missing_pid);

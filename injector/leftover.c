@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/leftover.h"
+
+#include <string.h>
+
+#include "payload/protocol.h"
+
+#define SHM_NAME  "/memfd:heapattach"
+#define CORE_NAME "/memfd:heapattach-core"
+
+static bool is_ours(const struct memory_reader *memory, const struct map *map)
+{
+	uint64_t magic;
+
+	return map->offset == 0 && map->read &&
+	       (!strcmp(map->path, SHM_NAME) || !strcmp(map->path, CORE_NAME)) &&
+	       memory_try_u64(memory, map->start, &magic) && magic == HA_MAGIC;
+}
+
+/* The kernel may list one mapping of ours in pieces. */
+static uint64_t mapping_end(const struct maps *maps, size_t first)
+{
+	size_t i = first;
+
+	while (i + 1 < maps->count && maps->map[i + 1].start == maps->map[i].end &&
+	       maps->map[i + 1].inode == maps->map[first].inode &&
+	       !strcmp(maps->map[i + 1].path, maps->map[first].path))
+		i++;
+	return maps->map[i].end;
+}
+
+/* What entry says of the gate; false if there is none. */
+static bool gate_read(const struct memory_reader *memory, const struct modules *modules,
+		      uint64_t *address_ret, uint32_t *state_ret, uint64_t *magic_ret)
+{
+	const struct module *entry = modules_entry(modules);
+	uint64_t data = entry ? entry->low + HA_ENTRY_DATA : 0;
+
+	return entry &&
+	       memory_try(memory, data + offsetof(struct ha_entry, state), state_ret,
+			  sizeof(*state_ret)) &&
+	       memory_try_u64(memory, data + offsetof(struct ha_entry, gate), address_ret) &&
+	       *address_ret && memory_try_u64(memory, *address_ret, magic_ret);
+}
+
+size_t leftover_find(const struct memory_reader *memory, const struct maps *maps,
+		     const struct modules *modules, struct journal_mapping *ret)
+{
+	uint64_t gate, magic;
+	uint32_t state;
+	size_t count = 0;
+
+	if (gate_read(memory, modules, &gate, &state, &magic) &&
+	    (state == HA_STATE_ON || magic == HA_GATE_MAGIC))
+		ret[count++] = (struct journal_mapping){
+			.state = JOURNAL_THERE,
+			.address = gate,
+			.size = HA_PAGE,
+		};
+	for (size_t i = 0; i < maps->count && count < JOURNAL_LEFT; i++) {
+		const struct map *map = &maps->map[i];
+
+		if (!is_ours(memory, map))
+			continue;
+		ret[count++] = (struct journal_mapping){
+			.state = JOURNAL_THERE,
+			.address = map->start,
+			.size = mapping_end(maps, i) - map->start,
+		};
+	}
+	return count;
+}
+
+bool leftover_is_forked(const struct memory_reader *memory, const struct modules *modules)
+{
+	uint64_t gate, magic;
+	uint32_t state;
+
+	return gate_read(memory, modules, &gate, &state, &magic) && state == HA_STATE_ON &&
+	       magic != HA_GATE_MAGIC;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What heapattach left in a process when it was killed, and what a child has
+ * of it that its parent forked while being recorded: core, shm and the gate.
+ * All of it is inert. A later attach, or `heapattach stop`, takes it out.
+ */
+#ifndef INJECTOR_LEFTOVER_H
+#define INJECTOR_LEFTOVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "injector/journal.h"
+#include "injector/memory.h"
+#include "injector/modules.h"
+#include "resolver/maps.h"
+
+/*
+ * List our mappings in the target in @ret, which has room for JOURNAL_LEFT.
+ * Named memory counts if it starts with our magic; the gate is where entry
+ * says, if entry's state is ON or the page has the gate's magic. Entry itself
+ * is never listed: slots may lead to it. Returns how many.
+ */
+size_t leftover_find(const struct memory_reader *memory, const struct maps *maps,
+		     const struct modules *modules, struct journal_mapping *ret);
+
+/*
+ * The process is the child of one that was recorded when it forked: its gate
+ * was wiped, so that no thread can be in core.
+ */
+bool leftover_is_forked(const struct memory_reader *memory, const struct modules *modules);
+
+#endif
