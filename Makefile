@@ -161,6 +161,11 @@ check: ## build with gcc and clang, audit, run all tests
 	@$(SAN_ENV) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
 	@$(BUILD)/tests/run system
 
+.PHONY: check-long
+check-long: all tests ## attach suites with 1,000 cycles and a fault at each step: hours
+	@HEAPATTACH_TESTS_CYCLES=1000 HEAPATTACH_TESTS_STRIDE=1 CK_TIMEOUT_MULTIPLIER=20 \
+		$(BUILD)/tests/run system
+
 # The runner forks for each test: a large quarantine would be copied each time.
 SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16 \
 	  UBSAN_OPTIONS=print_stacktrace=1

@@ -31,7 +31,12 @@
 #define SCRATCH_GUARD	512
 
 /* core, shm, entry */
-#define PASSED_MAX 3
+#define PASSED_MAX	 3
+
+#define RED_ZONE	 128u /* psABI: used below the stack pointer */
+#define STACK_FRAME_SIZE BORROW_GUARD_SIZE
+#define STACK_MARGIN	 4096u	    /* left between the frame and the stack's end */
+#define MAIN_STACK_KNOWN (1u << 20) /* of the main stack; less than any limit on it */
 
 void inject_init(struct inject *inject)
 {
@@ -59,6 +64,60 @@ void inject_deinit(struct inject *inject)
 	if (inject->entry_fd >= 0)
 		close(inject->entry_fd);
 	inject_init(inject);
+}
+
+/*
+ * A frame below T's stack pointer, beyond the red zone: memory that is dead by
+ * the ABI, and where the kernel puts the frame of a signal. Only if T is on the
+ * stack that the C library made for it, with room: a coroutine's may end there.
+ * 0 = it is not.
+ */
+static uint64_t stack_frame_address(const struct inject *inject, const struct borrow *borrow)
+{
+	const struct ha_shm *header = inject->shm->header;
+	const struct borrow_registers *registers = borrow_registers(borrow);
+	uint64_t bounds[2] = {0}; /* lowest address, size */
+	uint64_t frame = (registers->sp - RED_ZONE - STACK_FRAME_SIZE) & ~UINT64_C(63);
+
+	if (header->main_fs && registers->thread_pointer == header->main_fs) {
+		bounds[0] = header->main_stack_high - MAIN_STACK_KNOWN;
+		bounds[1] = MAIN_STACK_KNOWN;
+	} else if (header->tcb_stack_offset) {
+		struct error *err = target_read(
+			inject->target, registers->thread_pointer + header->tcb_stack_offset,
+			bounds, sizeof(bounds));
+
+		error_free(err);
+	}
+	return frame >= bounds[0] + STACK_MARGIN && registers->sp - bounds[0] < bounds[1] ? frame
+											  : 0;
+}
+
+static struct error *guard_on_stack(const struct inject *inject, struct borrow *borrow)
+{
+	uint64_t frame = stack_frame_address(inject, borrow);
+	struct error *err = borrow_guard(borrow, frame, frame ? STACK_FRAME_SIZE : 0);
+
+	/* The main stack has not grown so far yet. */
+	if (!error_is(err, ERROR_NOT_FOUND))
+		return err;
+	error_free(err);
+	return borrow_guard(borrow, 0, 0);
+}
+
+/*
+ * From here on T restores itself if we die in the middle of a call: by a frame
+ * in the gate or, where there is none or it is about to go, below T's stack.
+ */
+static struct error *guard_arm(const struct inject *inject, struct borrow *borrow)
+{
+	const struct journal_mapping *gate = &inject->journal->gate;
+
+	if (borrow_is_guarded(borrow))
+		return NULL;
+	if (gate->state != JOURNAL_THERE)
+		return guard_on_stack(inject, borrow);
+	return borrow_guard(borrow, gate->address + SCRATCH_GUARD, HA_PAGE - SCRATCH_GUARD);
 }
 
 /* A call on T whose failure is an error that names the call. */
@@ -119,12 +178,61 @@ static struct error *advise(struct borrow *borrow, const struct journal_mapping 
 	return remote_call(borrow, "madvise", SYS_madvise, args, &ret);
 }
 
-static struct error *remote_close(struct borrow *borrow, int fd)
+/* A worker may have died after it closed one: the number may be the program's by now. */
+static bool is_our_fd(const struct inject *inject, int fd)
+{
+	char path[64], link[64];
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", target_file_tid(inject->target), fd);
+	length = readlink(path, link, sizeof(link) - 1);
+	link[length < 0 ? 0 : length] = '\0';
+	return !strncmp(link, "socket:", 7) || !strncmp(link, "/memfd:heapattach", 17);
+}
+
+static struct error *remote_close(const struct inject *inject, struct borrow *borrow, int fd)
 {
 	const uint64_t args[6] = {(uint64_t)fd};
 	int64_t ret;
 
+	if (!is_our_fd(inject, fd))
+		return NULL;
 	return remote_call(borrow, "close", SYS_close, args, &ret);
+}
+
+/* The next call opens @count descriptors and has their numbers written to @address. */
+static struct error *fds_expect(struct inject *inject, uint64_t address, uint32_t count)
+{
+	const int32_t none[PASSED_MAX] = {-1, -1, -1};
+	struct error *err = target_write(inject->target, address, none, count * sizeof(*none));
+
+	if (err)
+		return err;
+	inject->journal->pending_count = count;
+	inject->journal->pending_fds = address;
+	return NULL;
+}
+
+/* Note what the call has opened, or what it had when a worker died. */
+static void fds_note(struct inject *inject)
+{
+	struct journal *journal = inject->journal;
+	int32_t fds[PASSED_MAX];
+	uint32_t i;
+
+	if (!journal->pending_fds)
+		return;
+	if (journal->pending_count <= PASSED_MAX && journal->gate.state == JOURNAL_THERE) {
+		struct error *err = target_read(inject->target, journal->pending_fds, fds,
+						journal->pending_count * sizeof(*fds));
+
+		for (i = 0; i < journal->pending_count && !err; i++) {
+			if (fds[i] >= 0)
+				journal_add_fd(journal, fds[i]);
+		}
+		error_free(err);
+	}
+	journal->pending_fds = 0;
 }
 
 static struct error *pair_make(struct inject *inject, struct borrow *borrow)
@@ -135,19 +243,20 @@ static struct error *pair_make(struct inject *inject, struct borrow *borrow)
 	int64_t ret;
 	int pair[2];
 
-	err = remote_call(borrow, "socketpair", SYS_socketpair, args, &ret);
+	err = fds_expect(inject, inject->journal->gate.address + SCRATCH_PAIR, 2);
+	if (!err)
+		err = remote_call(borrow, "socketpair", SYS_socketpair, args, &ret);
+	fds_note(inject);
 	if (!err)
 		err = target_read(inject->target, inject->journal->gate.address + SCRATCH_PAIR,
 				  pair, sizeof(pair));
 	if (err)
 		return err;
-	journal_add_fd(inject->journal, pair[0]);
-	journal_add_fd(inject->journal, pair[1]);
 	inject->remote_socket = pair[1];
 	err = target_take_fd(inject->target, pair[0], &inject->socket);
 	/* The only other end must be ours, so that boot sees it close when we die. */
 	if (!err)
-		err = remote_close(borrow, pair[0]);
+		err = remote_close(inject, borrow, pair[0]);
 	if (!err)
 		journal_forget_fd(inject->journal, pair[0]);
 	return err;
@@ -193,13 +302,15 @@ static struct error *descriptors_receive(struct inject *inject, struct borrow *b
 	struct cmsghdr *message = (struct cmsghdr *)control;
 	struct error *err;
 	int64_t ret;
-	size_t i;
 
 	err = borrow_write(borrow, gate + SCRATCH_IOVEC, &iovec, sizeof(iovec));
 	if (!err)
 		err = borrow_write(borrow, gate + SCRATCH_HEADER, &header, sizeof(header));
 	if (!err)
+		err = fds_expect(inject, gate + SCRATCH_CONTROL + CMSG_LEN(0), (uint32_t)count);
+	if (!err)
 		err = remote_call(borrow, "recvmsg", SYS_recvmsg, args, &ret);
+	fds_note(inject);
 	if (!err)
 		err = target_read(inject->target, gate + SCRATCH_CONTROL, control, sizeof(control));
 	if (err)
@@ -211,8 +322,6 @@ static struct error *descriptors_receive(struct inject *inject, struct borrow *b
 				    "its limit of open files may be reached",
 				    count);
 	memcpy(remote_ret, CMSG_DATA(message), count * sizeof(int));
-	for (i = 0; i < count; i++)
-		journal_add_fd(inject->journal, remote_ret[i]);
 	return NULL;
 }
 
@@ -281,9 +390,10 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 	struct error *err = NULL;
 
 	if (make)
+		err = guard_on_stack(inject, borrow);
+	if (!err && make)
 		err = mapping_make(borrow, &journal->gate, HA_PAGE, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	/* At once: up to here our death in the middle of a call would crash T. */
 	if (!err)
 		err = borrow_guard(borrow, journal->gate.address + SCRATCH_GUARD,
 				   HA_PAGE - SCRATCH_GUARD);
@@ -320,12 +430,15 @@ struct error *inject_close(struct inject *inject, struct borrow *borrow)
 	struct error *first = NULL;
 	size_t i;
 
+	fds_note(inject);
 	for (i = 0; i < JOURNAL_FDS; i++) {
 		struct error *err;
 
 		if (inject->journal->fd[i] < 0)
 			continue;
-		err = remote_close(borrow, inject->journal->fd[i]);
+		err = guard_arm(inject, borrow);
+		if (!err)
+			err = remote_close(inject, borrow, inject->journal->fd[i]);
 		if (!err)
 			inject->journal->fd[i] = -1;
 		else if (first)
@@ -356,29 +469,36 @@ struct error *inject_clear(struct inject *inject, struct borrow *borrow)
 	struct error *err = NULL;
 	size_t i;
 
-	for (i = 0; i < JOURNAL_LEFT && !err; i++)
-		err = mapping_remove(borrow, &inject->journal->left[i]);
+	for (i = 0; i < JOURNAL_LEFT && !err; i++) {
+		if (inject->journal->left[i].state != JOURNAL_THERE)
+			continue;
+		err = guard_arm(inject, borrow);
+		if (!err)
+			err = mapping_remove(borrow, &inject->journal->left[i]);
+	}
 	return err;
 }
 
 struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;
-	struct journal_mapping *mappings[] = {&journal->shm, &journal->core, &journal->gate,
-					      &journal->entry};
+	bool keep_entry = journal->entry_by_loader || journal->slots_written;
+	struct journal_mapping *mappings[] = {&journal->shm, &journal->core,
+					      keep_entry ? NULL : &journal->entry, &journal->gate};
 	struct error *first = inject_close(inject, borrow);
-	size_t count = journal->entry_by_loader || journal->slots_written ? 3 : 4;
 	size_t i;
 
-	for (i = 0; i < count; i++) {
-		struct error *err = NULL;
+	for (i = 0; i < sizeof(mappings) / sizeof(mappings[0]); i++) {
+		struct error *err;
 
-		/* The guard's frame lies in it. */
+		if (!mappings[i] || mappings[i]->state != JOURNAL_THERE)
+			continue;
 		if (mappings[i] == &journal->gate)
-			err = borrow_guard(borrow, 0, 0);
+			err = guard_on_stack(inject, borrow);
+		else
+			err = guard_arm(inject, borrow);
 		if (!err)
 			err = mapping_remove(borrow, mappings[i]);
-
 		if (first)
 			error_free(err);
 		else

@@ -45,6 +45,7 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 
 	memset(boot, 0, sizeof(*boot));
 	boot->mode = mode;
+	boot->tid = borrow_tid(borrow);
 	boot->sock_fd = inject->remote_socket;
 	boot->fn_trylock = loader->fn_trylock;
 	boot->fn_unlock = loader->fn_unlock;

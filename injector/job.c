@@ -19,6 +19,7 @@
 #define PATCH_LIMIT_MS	    100 /* new libraries can wait: the recording cannot */
 #define RESTORE_LIMIT_MS    10000
 #define STOP_TIMEOUT_MS	    50
+#define USED_LIMIT_MS	    3000 /* boot's own limits add up to less */
 #define SHORT_BACKOFF_US    200
 #define LONG_BACKOFF_US	    1500
 #define BACKOFF_MAX_US	    100000
@@ -340,6 +341,7 @@ static struct error *thread_try(struct job *job, struct search *search, pid_t ti
 	if (err)
 		return err;
 	job->result->tries++;
+	job->journal->used_tid = tid;
 	lock_timeout_us = search->lock_busy >= LOCK_TRIES_SINGLE ? LOCK_TIMEOUT_US : 0;
 	refused = search->needs_safe_point && !thread_is_safe(job, borrow);
 	if (refused) {
@@ -360,6 +362,8 @@ static struct error *thread_try(struct job *job, struct search *search, pid_t ti
 	}
 	if (!boot.let_go)
 		end = borrow_end(borrow, &stats);
+	if (!boot.let_go && !end)
+		job->journal->used_tid = 0;
 	pause_note(job, &stats, boot.dlopen_ns, refused);
 	search->stopped_ns = stats.stopped_ns;
 	if (err)
@@ -410,6 +414,46 @@ static bool is_over(const struct search *search, uint64_t deadline_ns)
 	       (search->lock_waits_max && search->lock_waits >= search->lock_waits_max);
 }
 
+/* Stop the thread that was used last: has it left our code? */
+static struct error *used_look(const struct job *job, bool *inside_ret)
+{
+	struct borrow *borrow;
+	struct error *err =
+		borrow_begin(job->target, job->journal->used_tid, STOP_TIMEOUT_MS, &borrow);
+
+	if (err)
+		return err;
+	*inside_ret = journal_covers(job->journal, borrow_registers(borrow)->pc) ||
+		      journal_covers(job->journal, borrow_registers(borrow)->sp);
+	return borrow_end(borrow, NULL);
+}
+
+/*
+ * A thread that was let go while it ran boot, or in a guarded call, restores
+ * itself; until then nothing of ours may be unmapped or used anew.
+ */
+static struct error *used_settle(const struct job *job)
+{
+	const struct timespec wait = {.tv_nsec = 1000000};
+	uint64_t deadline_ns = clock_now_ns() + USED_LIMIT_MS * NS_PER_MS;
+	bool inside = true;
+
+	while (job->journal->used_tid && clock_now_ns() < deadline_ns) {
+		struct error *err = used_look(job, &inside);
+
+		if (!inside || (error_is(err, ERROR_GONE) && target_is_alive(job->target)))
+			job->journal->used_tid = 0;
+		else if (err && !error_is(err, ERROR_TIMEOUT))
+			return err;
+		error_free(err);
+		nanosleep(&wait, NULL);
+	}
+	if (!job->journal->used_tid)
+		return NULL;
+	return error_create(ERROR_BUSY, "thread %d does not leave the payload",
+			    job->journal->used_tid);
+}
+
 /* Ask threads, best first, until the step is done or time is up. */
 static struct error *threads_search(struct job *job, struct search *search)
 {
@@ -420,7 +464,9 @@ static struct error *threads_search(struct job *job, struct search *search)
 	unsigned int tries;
 	size_t count;
 
-	err = threads_read(job->target, &threads);
+	err = used_settle(job);
+	if (!err)
+		err = threads_read(job->target, &threads);
 	if (!err)
 		err = threads_rank(job->target, &threads, &tids, &count);
 	threads_deinit(&threads);

@@ -52,3 +52,20 @@ void journal_clear_fds(struct journal *journal)
 	for (i = 0; i < JOURNAL_FDS; i++)
 		journal->fd[i] = -1;
 }
+
+static bool mapping_covers(const struct journal_mapping *mapping, uint64_t address)
+{
+	return mapping->state != JOURNAL_NONE && address - mapping->address < mapping->size;
+}
+
+bool journal_covers(const struct journal *journal, uint64_t address)
+{
+	size_t i;
+
+	for (i = 0; i < JOURNAL_LEFT; i++) {
+		if (mapping_covers(&journal->left[i], address))
+			return true;
+	}
+	return mapping_covers(&journal->gate, address) || mapping_covers(&journal->core, address) ||
+	       mapping_covers(&journal->shm, address);
+}

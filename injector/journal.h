@@ -31,24 +31,38 @@ struct journal_mapping {
 	uint64_t size;
 };
 
-#define JOURNAL_FDS  5 /* a socketpair, core, shm, entry */
+#define JOURNAL_FDS  5	/* a socketpair, core, shm, entry */
 #define JOURNAL_LEFT 16 /* mappings that others of us have left; a target has three for each */
 
 struct journal {
 	struct journal_mapping gate, core, shm;
 	struct journal_mapping entry; /* stays; unmapped only if no slot ever led to it */
 	uint32_t entry_by_loader; /* 1: dlopen made it, so that only the loader could unload it */
-	uint32_t state_on;	  /* 1: entry's state may be ON */
-	int32_t fd[JOURNAL_FDS];  /* descriptors that may be open in the target; -1 none */
+	/*
+	 * The thread that was stopped and not handed back, since its worker died or
+	 * it restores itself: it may be in our code for a moment. 0 = none.
+	 */
+	int32_t used_tid;
+	uint32_t state_on;	 /* 1: entry's state may be ON */
+	int32_t fd[JOURNAL_FDS]; /* descriptors that may be open in the target; -1 none */
+	/*
+	 * A call is being made that opens descriptors: the target's kernel writes
+	 * their numbers to so many ints at this address, which held -1 before.
+	 */
+	uint64_t pending_fds;
+	uint32_t pending_count;
 	/* Of a heapattach that died, or of the parent's: to be unmapped, see leftover.h. */
 	struct journal_mapping left[JOURNAL_LEFT];
-	uint32_t slots_written;	  /* 1: slots of the plan may hold hooks into entry */
+	uint32_t slots_written; /* 1: slots of the plan may hold hooks into entry */
 };
 
 /* In shared memory, empty. ERROR_OS. */
 MUST_CHECK struct error *journal_create(struct journal **ret);
 /* NULL is fine. */
 void journal_free(struct journal *journal);
+
+/* Does one of our mappings that may be unmapped lie at @address? */
+bool journal_covers(const struct journal *journal, uint64_t address);
 
 /* Note a descriptor that a call just made in the target; false: no room. */
 bool journal_add_fd(struct journal *journal, int fd);

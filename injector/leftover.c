@@ -71,6 +71,32 @@ size_t leftover_find(const struct memory_reader *memory, const struct maps *maps
 	return count;
 }
 
+static pid_t boot_tid(const struct memory_reader *memory, const struct journal_mapping *shm)
+{
+	uint64_t region = shm->address + offsetof(struct ha_shm, region) +
+			  HA_REGION_BOOT * sizeof(struct ha_region);
+	uint64_t offset;
+	int32_t tid;
+
+	if (!memory_try_u64(memory, region, &offset) || offset >= shm->size ||
+	    !memory_try(memory, shm->address + offset + offsetof(struct ha_boot, tid), &tid,
+			sizeof(tid)))
+		return 0;
+	return tid;
+}
+
+pid_t leftover_thread(const struct memory_reader *memory, const struct maps *maps,
+		      const struct journal_mapping *left)
+{
+	for (size_t i = 0; i < JOURNAL_LEFT; i++) {
+		const struct map *map = left[i].state ? maps_find(maps, left[i].address) : NULL;
+
+		if (map && !strcmp(map->path, SHM_NAME))
+			return boot_tid(memory, &left[i]);
+	}
+	return 0;
+}
+
 bool leftover_is_forked(const struct memory_reader *memory, const struct modules *modules)
 {
 	uint64_t gate, magic;

@@ -25,6 +25,13 @@ size_t leftover_find(const struct memory_reader *memory, const struct maps *maps
 		     const struct modules *modules, struct journal_mapping *ret);
 
 /*
+ * The thread that ran boot last, for the one whose shm is among @left: it may
+ * still be in it. 0 if there was none.
+ */
+pid_t leftover_thread(const struct memory_reader *memory, const struct maps *maps,
+		      const struct journal_mapping *left);
+
+/*
  * The process is the child of one that was recorded when it forked: its gate
  * was wiped, so that no thread can be in core.
  */

@@ -613,8 +613,6 @@ static struct error *attach_once(struct session *session)
 		session->result->modules_changed = 1;
 	if (!err)
 		err = session_clear(session);
-	if (!err)
-		err = session_ready(session);
 	if (err)
 		return err;
 	if (!session->profile->memory_start.rss_bytes)

@@ -115,7 +115,7 @@ MUST_CHECK struct error *session_snapshot(struct session *session);
 MUST_CHECK struct error *session_clear(struct session *session);
 
 /*
- * After a plan, instead of an attach: put back all slots that lead to an entry
+ * After session_clear(), instead of an attach: put back all slots that lead to an entry
  * object from before. *slots_ret: how many there were. The session is over.
  */
 MUST_CHECK struct error *session_restore(struct session *session, size_t *slots_ret);
@@ -133,7 +133,8 @@ MUST_CHECK struct error *session_finish(struct session *session, enum profile_en
 /* Nanoseconds since recording began. */
 uint64_t session_elapsed_ns(const struct session *session);
 
-/* For session_*.c: after a plan, the shared memory is made and filled in. */
+/* For session_*.c: after a plan, the shared memory is made and filled in; part of session_clear().
+ */
 MUST_CHECK struct error *session_ready(struct session *session);
 /* For session_*.c: what the target's memory is made of now; left alone if it is gone. */
 void session_memory_describe(struct session *session, struct profile_memory *memory);

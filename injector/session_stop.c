@@ -21,6 +21,7 @@
 #define QUIESCE_TIMEOUT_MS 1000
 #define WORKER_TIMEOUT_MS  30000
 
+#define STOPS_MAX	   3  /* tries, as long as something is left */
 #define IDLE_LOOKS	   20 /* at the lines of a forked child, a millisecond apart */
 
 static struct error *state_off(struct session *session)
@@ -148,19 +149,22 @@ static struct error *slots_put_back(struct session *session)
 static bool objects_left(const struct session *session)
 {
 	const struct journal *journal = session->journal;
+	size_t i;
 
-	return journal->shm.state || journal->core.state || journal->gate.state ||
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		if (journal->fd[i] >= 0)
+			return true;
+	}
+	return journal->pending_fds || journal->shm.state || journal->core.state ||
+	       journal->gate.state ||
 	       (journal->entry.state && !journal->entry_by_loader && !journal->slots_written);
 }
 
-struct error *session_stop(struct session *session)
+static struct error *stop_once(struct session *session)
 {
 	struct error *err, *restore_err, *remove_err = NULL;
 	bool quiet = true;
 
-	session->attached = false;
-	if (!target_is_alive(session->target))
-		return NULL;
 	err = state_off(session);
 	if (err)
 		return err;
@@ -178,6 +182,22 @@ struct error *session_stop(struct session *session)
 	if (err)
 		error_free(remove_err);
 	return err ? err : remove_err;
+}
+
+/* A worker that dies, by whatever hand, leaves the rest to the next one. */
+struct error *session_stop(struct session *session)
+{
+	struct error *err = NULL;
+	unsigned int tries;
+
+	session->attached = false;
+	for (tries = 0; tries < STOPS_MAX && target_is_alive(session->target); tries++) {
+		error_free(err);
+		err = stop_once(session);
+		if (!session_slots_hooked(session) && !objects_left(session))
+			break;
+	}
+	return err;
 }
 
 /* ------------------------------------------------------------------------
@@ -217,14 +237,19 @@ static struct error *clear_work(void *context)
 
 struct error *session_clear(struct session *session)
 {
-	struct error *err = NULL;
+	struct error *err = session_ready(session);
 	bool quiet;
 
+	if (err)
+		return err;
 	if (!leftover_find(&session->memory, &session->maps, &session->modules,
 			   session->journal->left))
 		return NULL;
 	if (leftover_is_forked(&session->memory, &session->modules))
 		err = idle_depth_learn(session);
+	else
+		session->journal->used_tid =
+			leftover_thread(&session->memory, &session->maps, session->journal->left);
 	if (!err)
 		err = state_off(session);
 	if (!err && session->journal->entry.state == JOURNAL_THERE) {
@@ -240,11 +265,9 @@ struct error *session_clear(struct session *session)
 
 struct error *session_restore(struct session *session, size_t *slots_ret)
 {
-	struct error *err = session_ready(session);
-
 	*slots_ret = 0;
-	if (err || session->journal->entry.state != JOURNAL_THERE)
-		return err;
+	if (session->journal->entry.state != JOURNAL_THERE)
+		return NULL;
 	slots_place(&session->slots, session->journal->entry.address);
 	job_observe(&session->memory, &session->slots);
 	*slots_ret = session_slots_hooked(session);

@@ -27,10 +27,46 @@
 #define TICK_SIGNAL   SIGRTMAX
 #define NS_PER_SECOND 1000000000u
 
+#define TRIES_MAX     3 /* at a request that the kernel has no reason to refuse */
+
 /* glibc's first parameter is an enum, which does not have all requests. */
-static long request(long what, pid_t tid, uintptr_t address, uintptr_t data)
+static long request_once(long what, pid_t tid, uintptr_t address, uintptr_t data)
 {
 	return ptrace((enum __ptrace_request)what, tid, (void *)address, (void *)data);
+}
+
+/* Requests in the middle of a call: to give up there would leave T nowhere. */
+static bool is_vital(long what)
+{
+	switch (what) {
+	case PTRACE_GETREGSET:
+	case PTRACE_SETREGSET:
+	case PTRACE_GETSIGMASK:
+	case PTRACE_SETSIGMASK:
+	case PTRACE_CONT:
+	case PTRACE_SYSCALL:
+	case PTRACE_INTERRUPT:
+	case PTRACE_DETACH:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool is_final(int errnum)
+{
+	return errnum == ESRCH || errnum == EINVAL || errnum == ENODEV || errnum == EPERM;
+}
+
+static long request(long what, pid_t tid, uintptr_t address, uintptr_t data)
+{
+	long result = request_once(what, tid, address, data);
+	int tries;
+
+	for (tries = 1; result < 0 && tries < TRIES_MAX && is_vital(what) && !is_final(errno);
+	     tries++)
+		result = request_once(what, tid, address, data);
+	return result;
 }
 
 static struct error *failed(pid_t tid, const char *what)
@@ -168,7 +204,7 @@ static struct tracee_stop decode(int status)
 	return stop;
 }
 
-/* RUNNING: it has not stopped (WNOHANG), or a signal came. */
+/* RUNNING: it has not stopped (WNOHANG), or a signal came. GONE: it is nobody's tracee any more. */
 static struct tracee_stop wait_once(pid_t tid, int flags)
 {
 	int status;
@@ -177,7 +213,7 @@ static struct tracee_stop wait_once(pid_t tid, int flags)
 	if (got == tid)
 		return decode(status);
 	return (struct tracee_stop){
-		.kind = got < 0 && errno != EINTR ? TRACEE_GONE : TRACEE_RUNNING,
+		.kind = got < 0 && errno == ECHILD ? TRACEE_GONE : TRACEE_RUNNING,
 	};
 }
 

@@ -628,7 +628,7 @@ struct ha_boot {
 	uint32_t window;	  /* enum ha_window */
 	uint32_t restore;	  /* enum ha_restorer */
 	uint32_t done;		  /* P  1: DONE was sent and the socket closed: T may be stopped */
-	uint32_t pad;
+	int32_t tid;		  /* I  the thread, in the injector's PID namespace */
 };
 
 /* Layout of HA_REGION_BOOT. */

@@ -78,3 +78,7 @@ $(BUILD)/targets/store.stripped: tests/targets/store.c tests/targets/target.h
 # The compiler must not know that so much cannot be had.
 TARGET_CFLAGS_throws = -Wno-alloc-size-larger-than
 TARGET_LIBS_throws = -ljemalloc
+
+# Preloaded into our program, not into a target.
+$(BUILD)/targets/libfault.so: tests/targets/fault.h
+TARGETS += $(BUILD)/targets/libfault.so
