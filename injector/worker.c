@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "injector/prefault.h"
 #include "resolver/cleanup.h"
 
 /* Above ordinary work, so that T is not kept stopped while others run. */
@@ -71,6 +72,7 @@ static void child_prepare(void)
 			errno = 0; /* not permitted: no harm done */
 		close(fd);
 	}
+	prefault_all();
 }
 
 static struct error *child_wait(pid_t child, int pidfd, unsigned int timeout_ms,

@@ -7,6 +7,7 @@
 #include "injector/instances.h"
 #include "injector/journal.h"
 #include "injector/live.h"
+#include "injector/prefault.h"
 #include "injector/procmem.h"
 #include "injector/worker.h"
 
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +108,26 @@ START_TEST(worker_hands_on_its_result)
 	ck_assert_str_eq(error_message(err), "thread 5 is in malloc");
 	ck_assert_str_eq(error_hint_text(err), "try again");
 	error_free(err);
+}
+END_TEST
+
+/* Pages that the program has not touched, and what it has written to others. */
+START_TEST(worker_has_its_memory_before_it_begins)
+{
+	const size_t size = 64 * 4096;
+	unsigned char *memory =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char resident[64];
+	bool can = madvise(memory, 4096, 23) == 0; /* MADV_POPULATE_WRITE, Linux 5.14 */
+
+	ck_assert_ptr_ne(memory, MAP_FAILED);
+	memory[4096] = 7;
+	prefault_all();
+	ck_assert_uint_eq(memory[4096], 7);
+	ck_assert_int_eq(mincore(memory, size, resident), 0);
+	for (size_t i = 0; i < 64 && can; i++)
+		ck_assert_msg(resident[i] & 1, "page %zu is not there", i);
+	munmap(memory, size);
 }
 END_TEST
 
@@ -257,6 +279,7 @@ Suite *session_parts_suite(void)
 	tcase_add_test(tcase, journal_is_shared_with_a_child);
 	tcase_add_test(tcase, journal_forgets_closed_descriptors);
 	tcase_add_test(tcase, worker_hands_on_its_result);
+	tcase_add_test(tcase, worker_has_its_memory_before_it_begins);
 	tcase_add_test(tcase, worker_that_dies_is_an_error);
 	tcase_add_test(tcase, worker_that_hangs_is_ended);
 	tcase_add_test(tcase, address_means_the_module_of_its_generation);
