@@ -72,6 +72,16 @@ static void counters_add(struct ha_stripe *sum, const struct ha_stripe *stripe)
 		to[i] += load(&from[i]);
 }
 
+uint64_t reader_events(const struct reader *reader)
+{
+	uint64_t events = 0;
+	unsigned int i;
+
+	for (i = 0; i < HA_STRIPES; i++)
+		events += load(&stripe_at(reader, i)->events);
+	return events;
+}
+
 /* A stack read for the first time: bounds are checked, then it is copied. */
 static struct error *site_read(struct reader *reader, size_t number)
 {

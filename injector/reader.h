@@ -63,6 +63,9 @@ MUST_CHECK struct error *reader_scan(struct reader *reader);
 MUST_CHECK struct error *reader_site(struct reader *reader, uint32_t number,
 				     const struct reader_site **ret);
 
+/* Calls that were recorded so far, by now: cheap. */
+uint64_t reader_events(const struct reader *reader);
+
 /* Blocks and bytes in use as of the last scan. */
 uint64_t reader_inuse_count(const struct ha_sums *sums);
 uint64_t reader_inuse_bytes(const struct ha_sums *sums);

@@ -150,14 +150,21 @@ static uint64_t rate_interval(const struct ha_shm *shm, uint32_t rate)
 	return rate == HA_RATE_EXACT ? 1 : load_relaxed(&shm->interval[HA_MARK_RATE(rate)]);
 }
 
-/* The rate before the countdown: who is in between takes a new countdown for an old one. */
+/* 0 where all is recorded, which needs no random number. */
+static uint64_t draw(const struct ha_shm *shm, struct stripe stripe, uint32_t rate)
+{
+	if (rate == HA_RATE_EXACT)
+		return 0;
+	return sample_draw(rate_interval(shm, rate), random_next(shm, stripe));
+}
+
 static void line_draw(struct ha_shm *shm, struct stripe stripe, struct ha_line *line)
 {
 	uint32_t rate = load_acquire(&shm->rate);
 
 	store_relaxed(&line->rate, rate);
 	store_relaxed(&line->session, shm->session);
-	store_relaxed(&line->left, sample_draw(rate_interval(shm, rate), random_next(shm, stripe)));
+	store_relaxed(&line->left, draw(shm, stripe, rate));
 }
 
 /* The thread's own countdown. */
@@ -186,7 +193,7 @@ bool sample_take(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint8_
 
 	if (stripe.shared) {
 		rate = load_acquire(&shm->rate);
-		if (sample_draw(rate_interval(shm, rate), random_next(shm, stripe)) >= need)
+		if (draw(shm, stripe, rate) >= need)
 			return false;
 	} else if (!line_take(shm, stripe, need, &rate)) {
 		return false;
