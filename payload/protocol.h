@@ -582,13 +582,11 @@ struct ha_shm {
 	struct ha_region region[HA_REGIONS]; /* I0 */
 	uint64_t site_capacity; /* I0 sites, at most HA_SITES_MAX */
 	uint64_t stripe_size;	/* I0 bytes from one stripe to the next */
-	uint64_t interval[HA_RATES]; /* I  mean bytes between samples; [HA_RATE_EXACT] is 1. An
-				   entry that was in force does not change any more */
-	uint32_t rate;		/* I  index of the interval in force */
 	uint32_t sampling;	/* I0 as in ha_entry; 0: rate stays HA_RATE_EXACT */
+	uint32_t rate;		/* I  index into interval of the one in force */
 	uint64_t seed;		/* I0 of the random numbers */
 	uint64_t lines;		/* I  address of ha_entry.lines in the target */
-	uint64_t filter;	/* I  address of ha_entry.filter; 0 = not kept */
+	uint64_t filter;	/* I  address of ha_entry.filter in the target */
 	uint64_t main_fs;	/* I0 thread pointer of the main thread */
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
@@ -596,6 +594,8 @@ struct ha_shm {
 	uint64_t capture_every; /* I  capture one of so many events of a stripe, and the first few
 				   of each site; 0 = none */
 	uint64_t entry_low, entry_high; /* I0 entry's stubs */
+	uint64_t interval[HA_RATES]; /* I  mean bytes between samples; [HA_RATE_EXACT] is 1. An
+				   entry that was in force does not change any more */
 
 	/* A robust mutex held by the injector's main thread: bit 30 = it died. */
 	uint8_t owner[64] __attribute__((aligned(64))); /* I  pthread_mutex_t; its first word is read */

@@ -10,7 +10,7 @@ static uint8_t *byte_of(const struct ha_shm *shm, uint64_t ptr)
 {
 	uint8_t *filter = (uint8_t *)shm->filter;
 
-	return filter ? &filter[HA_FILTER_HASH(ptr)] : (uint8_t *)0;
+	return &filter[HA_FILTER_HASH(ptr)];
 }
 
 /* One instruction that nobody can come between; a turn is lost only to who made progress. */
@@ -26,16 +26,10 @@ static void byte_change(uint8_t *byte, uint8_t amount, uint8_t stop)
 
 void filter_add(struct ha_shm *shm, uint64_t ptr)
 {
-	uint8_t *byte = byte_of(shm, ptr);
-
-	if (byte)
-		byte_change(byte, 1, FULL);
+	byte_change(byte_of(shm, ptr), 1, FULL);
 }
 
 void filter_remove(struct ha_shm *shm, uint64_t ptr)
 {
-	uint8_t *byte = byte_of(shm, ptr);
-
-	if (byte)
-		byte_change(byte, UINT8_MAX, 0);
+	byte_change(byte_of(shm, ptr), UINT8_MAX, 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The filter in front of free (HA_FILTER_HASH in payload/protocol.h): which
- * addresses may be in the live table. Nothing is done where none is kept.
+ * addresses may be in the live table. For sessions that sample.
  */
 #ifndef PAYLOAD_CORE_FILTER_H
 #define PAYLOAD_CORE_FILTER_H

@@ -89,7 +89,7 @@ static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct li
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 
-	if (block->mark) {
+	if (UNLIKELY(block->mark)) {
 		sample_alloc(shm, stripe, block);
 		return;
 	}
@@ -101,7 +101,7 @@ static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct li
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 
-	if (block->mark) {
+	if (UNLIKELY(block->mark)) {
 		sample_freed(shm, stripe, block);
 		return;
 	}
@@ -222,7 +222,8 @@ static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struc
 		count_replaced(shm, stripe, frame, ptr, &old);
 		break;
 	case LIVE_INSERTED:
-		filter_add(shm, ptr);
+		if (UNLIKELY(shm->sampling))
+			filter_add(shm, ptr);
 		break;
 	}
 	sums_alloc(shm, stripe, block);
@@ -260,7 +261,8 @@ static void held_retire(struct ha_shm *shm, struct stripe stripe, uint64_t cell)
 
 	if (!ptr)
 		return;
-	filter_remove(shm, ptr);
+	if (UNLIKELY(shm->sampling))
+		filter_remove(shm, ptr);
 	sums_freed(shm, stripe, &old);
 }
 
@@ -300,7 +302,8 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 		return;
 	stripe_add(stripe, &stripe.counters->events, 1);
 	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block))) {
-		filter_remove(shm, ptr);
+		if (UNLIKELY(shm->sampling))
+			filter_remove(shm, ptr);
 		sums_freed(shm, stripe, &block);
 	} else if (ptr && !shm->sampling) {
 		/* Of blocks that were not samples nothing is known. */
