@@ -291,7 +291,7 @@ static void say_answer(FILE *out, const struct preflight *preflight, const struc
 struct error *check_run(const struct options *options, FILE *out)
 {
 	CLEANUP(preflight_deinit) struct preflight preflight = {0};
-	struct preflight_options needs = session_needs();
+	struct preflight_options needs = session_needs(options);
 	CLEANUP(freep) char *text = NULL;
 	size_t size = 0;
 	FILE *facts = open_memstream(&text, &size);

@@ -93,16 +93,26 @@ static struct error *site_snapshot(struct fill *fill, size_t number)
 }
 
 /* Several of the target's stacks may have become one site: set, not added twice. */
-static void missed_frees_copy(struct fill *fill)
+static void sites_copy(struct fill *fill)
 {
 	size_t i;
 
-	for (i = 0; i < fill->profile->site_count; i++)
+	for (i = 0; i < fill->profile->site_count; i++) {
 		fill->profile->site[i].missed_frees = 0;
+		fill->profile->site[i].variance = (struct profile_variance){0};
+	}
 	for (i = 0; i < fill->reader->sites; i++) {
-		if (fill->site_map[i] != PROFILE_NONE)
-			fill->profile->site[fill->site_map[i]].missed_frees +=
-				fill->reader->site[i].sums.missed_frees;
+		const struct reader_site *from = &fill->reader->site[i];
+		struct profile_site *to;
+
+		if (fill->site_map[i] == PROFILE_NONE)
+			continue;
+		to = &fill->profile->site[fill->site_map[i]];
+		to->missed_frees += from->sums.missed_frees;
+		to->variance.alloc_bytes += from->variance.alloc_bytes;
+		to->variance.alloc_count += from->variance.alloc_count;
+		to->variance.inuse_bytes += from->variance.inuse_bytes;
+		to->variance.inuse_count += from->variance.inuse_count;
 	}
 }
 
@@ -121,7 +131,7 @@ struct error *fill_snapshot(struct fill *fill, const struct profile_snapshot *he
 	}
 	err = profile_snapshot_end(fill->profile);
 	if (!err)
-		missed_frees_copy(fill);
+		sites_copy(fill);
 	return err;
 }
 

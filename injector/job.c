@@ -128,6 +128,7 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 	entry.core_realloc_end = core_base + core->realloc_end;
 	entry.core_xallocx = core_base + core->xallocx;
 	entry.session = job->session;
+	entry.sampling = job->shm->sampling;
 	for (i = 0; i < job->slots->pair_count; i++) {
 		const struct slot_pair *pair = &job->slots->pair[i];
 		const struct function *function = functions_get(pair->function);
@@ -143,10 +144,40 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 				 offsetof(struct ha_entry, shared));
 }
 
+/*
+ * What an earlier session has left in entry: countdowns, and blocks in the
+ * filter. Both are read even while state is OFF; no lock is needed, since what
+ * a thread makes of a countdown that is changed under it ends in core.
+ */
+static struct error *sampling_reset(const struct job *job, uint64_t base)
+{
+	const uint64_t zero = 0;
+	CLEANUP(freep) uint8_t *zeros = calloc(1, HA_FILTER_SIZE);
+	uint64_t data = base + HA_ENTRY_DATA;
+	struct error *err;
+	size_t i;
+
+	if (!job->shm->sampling || job->journal->state_on)
+		return NULL;
+	if (!zeros)
+		return error_memory();
+	err = job->writer.write(job->writer.ctx, data + offsetof(struct ha_entry, filter), zeros,
+				HA_FILTER_SIZE);
+	for (i = 0; i < HA_LINES && !err; i++)
+		err = job->writer.write(job->writer.ctx,
+					data + offsetof(struct ha_entry, lines[i].left), &zero,
+					sizeof(zero));
+	job->shm->header->lines = data + offsetof(struct ha_entry, lines);
+	job->shm->header->filter = data + offsetof(struct ha_entry, filter);
+	return err;
+}
+
 struct error *job_hook(struct job *job, uint64_t entry)
 {
 	struct error *err = slots_drop_unloaded(job);
 
+	if (!err)
+		err = sampling_reset(job, entry);
 	if (!err)
 		err = entry_fill(job, entry);
 	if (err)

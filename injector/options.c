@@ -3,11 +3,16 @@
 
 #include <string.h>
 
+#include "payload/protocol.h"
 #include "resolver/array.h"
 
 #define PID_MAX_LIMIT  4194304u	  /* include/linux/threads.h */
 #define DURATION_MAX_S 315360000u /* ten years */
 #define TOP_MAX	       1000000u
+
+/* Without a word on it: as much as a server in production can spare. */
+#define OVERHEAD_DEFAULT_PERMILLE 20
+#define OVERHEAD_MAX_PERCENT	  100u
 
 enum option_id {
 	OPTION_PID,
@@ -15,6 +20,8 @@ enum option_id {
 	OPTION_OUTPUT,
 	OPTION_QUIET,
 	OPTION_EXACT,
+	OPTION_INTERVAL,
+	OPTION_OVERHEAD,
 	OPTION_LOADER,
 	OPTION_SELFCHECK,
 	OPTION_FORMAT,
@@ -44,6 +51,8 @@ static const struct option_spec specs[] = {
 	{OPTION_OUTPUT, 'o', "output", "a file name", OF_ATTACH | OF_REPORT},
 	{OPTION_QUIET, 'q', "quiet", NULL, OF_ATTACH},
 	{OPTION_EXACT, 0, "exact", NULL, OF_ATTACH},
+	{OPTION_INTERVAL, 0, "interval", "bytes between samples, like 512K", OF_ATTACH},
+	{OPTION_OVERHEAD, 0, "overhead", "a percentage from 0.1 to 100", OF_ATTACH},
 	{OPTION_LOADER, 0, "loader", "dlopen or map", OF_ATTACH | OF_CHECK},
 	{OPTION_SELFCHECK, 0, "selfcheck", NULL, OF_ATTACH},
 	{OPTION_FORMAT, 0, "format", "text, json, folded or pprof", OF_REPORT},
@@ -61,13 +70,14 @@ static const char help[] =
 	"  heapattach report FILE              report again from a recording\n"
 	"  heapattach report FILE --format pprof -o heap.pb.gz\n"
 	"\n"
-	"heapattach -p PID [-d SECONDS] [-o FILE] [-q] [--exact] [--selfcheck]\n"
-	"                  [--loader dlopen|map]\n"
+	"heapattach -p PID [-d SECONDS] [-o FILE] [-q] [--selfcheck] [--loader HOW]\n"
+	"                  [--overhead PCT | --interval BYTES | --exact]\n"
 	"  -p, --pid PID           the process; it is never restarted, and runs on after\n"
 	"  -d, --duration SECONDS  how long (without: until Ctrl-C or the process's end)\n"
 	"  -o, --output FILE       the recording (heapattach.COMM.PID.hap)\n"
 	"  -q, --quiet             no line a second while it runs\n"
-	"      --exact             record every allocation\n"
+	"      --overhead PCT      sample as the target's CPU time allows (2)\n"
+	"      --interval BYTES    one sample in so many (512K); --exact: all\n"
 	"      --loader HOW        how our code gets in: dlopen or map\n"
 	"      --selfcheck         compare our stacks with libunwind's\n"
 	"heapattach check -p PID   would it work, what would be seen? changes nothing\n"
@@ -159,6 +169,43 @@ static struct error *parse_duration(const struct option_spec *spec, const char *
 	return NULL;
 }
 
+/* Bytes, with K, M or G for powers of 1024; 1 is every allocation. */
+static struct error *parse_interval(const struct option_spec *spec, const char *value,
+				    struct options *options)
+{
+	static const char suffixes[] = "KMG";
+	size_t size = strlen(value);
+	const char *suffix = size ? strchr(suffixes, value[size - 1]) : NULL;
+	unsigned int shift = suffix ? 10 * (unsigned int)(suffix - suffixes + 1) : 0;
+	uint64_t bytes;
+
+	if (!parse_number(value, size - !!suffix, HA_INTERVAL_MAX >> shift, &bytes) || !bytes)
+		return bad_value(spec, value);
+	bytes <<= shift;
+	options->exact = bytes == 1;
+	options->interval = bytes == 1 ? 0 : bytes;
+	return NULL;
+}
+
+/* Percent, with at most one decimal that counts. */
+static struct error *parse_overhead(const struct option_spec *spec, const char *value,
+				    uint32_t *ret)
+{
+	size_t whole = strcspn(value, ".");
+	const char *fraction = value + whole + (value[whole] == '.');
+	size_t decimals = strlen(fraction);
+	uint64_t percent, permille;
+
+	if (!parse_number(value, whole, OVERHEAD_MAX_PERCENT, &percent) ||
+	    strspn(fraction, "0123456789") != decimals)
+		return bad_value(spec, value);
+	permille = percent * 10 + (decimals ? (uint64_t)(fraction[0] - '0') : 0);
+	if (!permille || permille > OVERHEAD_MAX_PERCENT * 10)
+		return bad_value(spec, value);
+	*ret = (uint32_t)permille;
+	return NULL;
+}
+
 static struct error *parse_top(const struct option_spec *spec, const char *value, uint32_t *ret)
 {
 	uint64_t top;
@@ -212,6 +259,10 @@ static struct error *set_option(struct options *options, const struct option_spe
 		return parse_pid(value, &options->pid);
 	case OPTION_DURATION:
 		return parse_duration(spec, value, &options->duration_ms);
+	case OPTION_INTERVAL:
+		return parse_interval(spec, value, options);
+	case OPTION_OVERHEAD:
+		return parse_overhead(spec, value, &options->overhead_permille);
 	case OPTION_TOP:
 		return parse_top(spec, value, &options->top);
 	case OPTION_LOADER:
@@ -356,6 +407,23 @@ static struct error *parse_arguments(struct parser *parser)
 	return NULL;
 }
 
+/* How often samples are taken can be said in one way only. */
+static struct error *check_sampling(const struct parser *parser)
+{
+	static const enum option_id ways[] = {OPTION_EXACT, OPTION_INTERVAL, OPTION_OVERHEAD};
+	const struct option_spec *first = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		const struct option_spec *spec = parser->given[ways[i]];
+
+		if (first && spec)
+			return usage(error_create(ERROR_USAGE, "--%s and --%s exclude each other",
+						  first->name, spec->name));
+		first = spec ? spec : first;
+	}
+	return NULL;
+}
+
 /* What fits together, and is there. */
 static struct error *check(const struct parser *parser)
 {
@@ -376,7 +444,7 @@ static struct error *check(const struct parser *parser)
 		return usage(error_create(ERROR_USAGE, "report needs the name of a recording"));
 	if (options->command != OPTIONS_REPORT && !options->pid)
 		return usage(error_create(ERROR_USAGE, "-p PID is missing: which process?"));
-	return NULL;
+	return check_sampling(parser);
 }
 
 struct error *options_parse(int argc, char *const argv[], struct options *ret)
@@ -395,6 +463,8 @@ struct error *options_parse(int argc, char *const argv[], struct options *ret)
 	err = check(&parser);
 	if (err)
 		return err;
+	if (!parser.options.exact && !parser.options.interval && !parser.options.overhead_permille)
+		parser.options.overhead_permille = OVERHEAD_DEFAULT_PERMILLE;
 	*ret = parser.options;
 	return NULL;
 }

@@ -38,7 +38,10 @@ struct options {
 	uint64_t duration_ms; /* 0: until Ctrl-C or the target's end */
 	enum options_loader loader;
 	bool quiet;
+	/* At most one of these three is set. */
 	bool exact;
+	uint64_t interval;	    /* mean bytes between samples, from 2 on */
+	uint32_t overhead_permille; /* of the target's CPU time: the interval follows it */
 	bool selfcheck;
 
 	/* report */

@@ -72,6 +72,16 @@ static void counters_add(struct ha_stripe *sum, const struct ha_stripe *stripe)
 		to[i] += load(&from[i]);
 }
 
+uint64_t reader_events(const struct reader *reader)
+{
+	uint64_t events = 0;
+	unsigned int i;
+
+	for (i = 0; i < HA_STRIPES; i++)
+		events += load(&stripe_at(reader, i)->events);
+	return events;
+}
+
 /* A stack read for the first time: bounds are checked, then it is copied. */
 static struct error *site_read(struct reader *reader, size_t number)
 {
@@ -131,6 +141,7 @@ struct error *reader_site(struct reader *reader, uint32_t number, const struct r
 /* The stripes that anybody has recorded in. */
 struct stripes {
 	const struct ha_sums *sums[HA_STRIPES];
+	size_t number[HA_STRIPES];
 	size_t count;
 };
 
@@ -142,8 +153,10 @@ static void stripes_find(const struct reader *reader, struct stripes *ret)
 	for (i = 0; i < HA_STRIPES; i++) {
 		const struct ha_stripe *stripe = stripe_at(reader, i);
 
-		if (load(&stripe->events))
-			ret->sums[ret->count++] = (const struct ha_sums *)(stripe + 1);
+		if (!load(&stripe->events))
+			continue;
+		ret->number[ret->count] = i;
+		ret->sums[ret->count++] = (const struct ha_sums *)(stripe + 1);
 	}
 }
 
@@ -156,7 +169,6 @@ static void freed_add(const struct stripes *stripes, size_t site, struct ha_sums
 
 		sums->freed_bytes += load(&from->freed_bytes);
 		sums->freed_count += load(&from->freed_count);
-		sums->freed_variance += load(&from->freed_variance);
 		sums->missed_frees += load(&from->missed_frees);
 	}
 }
@@ -170,7 +182,6 @@ static void allocated_add(const struct stripes *stripes, size_t site, struct ha_
 
 		sums->alloc_bytes += load(&from->alloc_bytes);
 		sums->alloc_count += load(&from->alloc_count);
-		sums->alloc_variance += load(&from->alloc_variance);
 	}
 }
 
@@ -212,6 +223,40 @@ static void site_sum(const struct stripes *stripes, size_t site, struct ha_sums 
 	}
 }
 
+/* The carry may come after the low half, or between the two reads. */
+static double wide_load(const struct ha_wide *wide)
+{
+	uint64_t low = load(&wide->low), high = load(&wide->high);
+
+	return (double)high * 0x1p64 + (double)low;
+}
+
+static double more_than_zero(double value)
+{
+	return value > 0 ? value : 0;
+}
+
+static void variance_read(struct reader *reader, const struct stripes *stripes, size_t number)
+{
+	const struct ha_variances *all = shm_region(reader->shm, HA_REGION_VARIANCES);
+	struct reader_variance sum = {0};
+	size_t i;
+
+	for (i = 0; i < stripes->count; i++) {
+		const struct ha_variances *from =
+			&all[stripes->number[i] * reader->shm->site_capacity + number];
+		double bytes = wide_load(&from->alloc_bytes), count = wide_load(&from->alloc_count);
+
+		sum.alloc_bytes += bytes;
+		sum.alloc_count += count;
+		sum.inuse_bytes += bytes - wide_load(&from->freed_bytes);
+		sum.inuse_count += count - wide_load(&from->freed_count);
+	}
+	sum.inuse_bytes = more_than_zero(sum.inuse_bytes);
+	sum.inuse_count = more_than_zero(sum.inuse_count);
+	reader->site[number].variance = sum;
+}
+
 static void totals_make(struct reader *reader)
 {
 	uint64_t *total = (uint64_t *)&reader->total;
@@ -244,6 +289,8 @@ struct error *reader_scan(struct reader *reader)
 	stripes_find(reader, &stripes);
 	for (i = 0; i < sites; i++)
 		site_sum(&stripes, i, &reader->site[i].sums);
+	for (i = 0; i < sites && shm->sampling; i++)
+		variance_read(reader, &stripes, i);
 	for (i = 0; i < HA_STRIPES; i++)
 		counters_add(&reader->counters, stripe_at(reader, i));
 	totals_make(reader);

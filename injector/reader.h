@@ -18,12 +18,19 @@
 #include "resolver/error.h"
 
 /* One site; the stack never changes after it was first read. */
+/* Of the estimates in a site's sums; all 0 where every allocation was recorded. */
+struct reader_variance {
+	double alloc_bytes, alloc_count;
+	double inuse_bytes, inuse_count;
+};
+
 struct reader_site {
 	uint32_t generation; /* of the module list that the stack was taken under */
 	uint16_t flags;	     /* enum ha_site_flags */
 	uint16_t frames;     /* 0: not read yet, or the site is HA_SITE_UNKNOWN */
 	const uint64_t *pc;  /* return addresses, innermost first; owned by the reader */
 	struct ha_sums sums; /* over all stripes, as of the last scan */
+	struct reader_variance variance;
 };
 
 struct reader {
@@ -55,6 +62,9 @@ MUST_CHECK struct error *reader_scan(struct reader *reader);
  */
 MUST_CHECK struct error *reader_site(struct reader *reader, uint32_t number,
 				     const struct reader_site **ret);
+
+/* Calls that were recorded so far, by now: cheap. */
+uint64_t reader_events(const struct reader *reader);
 
 /* Blocks and bytes in use as of the last scan. */
 uint64_t reader_inuse_count(const struct ha_sums *sums);

@@ -17,6 +17,7 @@
 #include "injector/session.h"
 #include "injector/stop.h"
 #include "resolver/cleanup.h"
+#include "resolver/human.h"
 #include "resolver/text.h"
 
 #define NS_PER_MS 1000000ull
@@ -76,12 +77,27 @@ static bool signal_came(struct record *record)
 	return read(record->signals, &info, sizeof(info)) == sizeof(info);
 }
 
+static void how_text(const struct profile *profile, char *buf, size_t size)
+{
+	uint32_t permille = profile->sampling.budget_permille;
+
+	if (!profile->sampling.interval_high)
+		snprintf(buf, size, "recording every allocation");
+	else if (permille)
+		snprintf(buf, size, "recording samples, for at most %u.%u %% of its CPU time",
+			 permille / 10, permille % 10);
+	else
+		snprintf(buf, size, "recording one sample per %s",
+			 human_bytes(profile->interval).text);
+}
+
 static void banner(const struct record *record)
 {
 	const struct session *session = record->session;
 	const struct profile *profile = session->profile;
 	uint64_t attach_us = 0;
 	size_t i, refused = 0;
+	char how[96];
 	CLEANUP(freep) char *comm = text_printable(session->preflight.comm);
 
 	for (i = 0; i < profile->pause_count; i++) {
@@ -97,7 +113,8 @@ static void banner(const struct record *record)
 	    (double)attach_us / 1000, (unsigned long long)profile->coverage.slots);
 	if (refused)
 		say(record, "%zu times a thread was stopped and handed back at once", refused);
-	say(record, "recording every allocation; Ctrl-C stops and reports, the target runs on");
+	how_text(profile, how, sizeof(how));
+	say(record, "%s; Ctrl-C stops and reports, the target runs on", how);
 }
 
 static void line_show(struct record *record, uint64_t now_ns)

@@ -38,9 +38,17 @@ void session_freep(struct session **session)
 	session_free(*session);
 }
 
-struct preflight_options session_needs(void)
+static struct shm_options shm_options_of(const struct options *options)
 {
-	const struct shm_options shm = {.interval = 1};
+	return (struct shm_options){
+		.sampling = !options->exact,
+		.interval = options->interval ? options->interval : BUDGET_INTERVAL_FIRST,
+	};
+}
+
+struct preflight_options session_needs(const struct options *options)
+{
+	const struct shm_options shm = shm_options_of(options);
 
 	return (struct preflight_options){
 		.virtual_size = shm_size(&shm),
@@ -51,7 +59,7 @@ struct preflight_options session_needs(void)
 struct error *session_create(const struct options *options, struct session **ret)
 {
 	CLEANUP(session_freep) struct session *session = calloc(1, sizeof(*session));
-	struct preflight_options preflight = session_needs();
+	struct preflight_options preflight = session_needs(options);
 	struct error *err;
 
 	if (!session)
@@ -464,13 +472,12 @@ static struct error *attach_any(struct session *session)
 static struct error *readers_make(struct session *session)
 {
 	bool check = session->options->selfcheck;
-	struct shm_options options = {
-		.interval = 1,
-		.session = session->number,
-		.capture_every = check ? SELFCHECK_EVERY : 0,
-	};
-	struct error *err = shm_create(&options, &session->shm);
+	struct shm_options options = shm_options_of(session->options);
+	struct error *err;
 
+	options.session = session->number;
+	options.capture_every = check ? SELFCHECK_EVERY : 0;
+	err = shm_create(&options, &session->shm);
 	if (!err)
 		err = shm_hold(session->shm);
 	if (!err)
@@ -484,6 +491,23 @@ static struct error *readers_make(struct session *session)
 	return err;
 }
 
+static void sampling_describe(struct session *session)
+{
+	struct shm_options shm = shm_options_of(session->options);
+	struct profile *profile = session->profile;
+
+	profile->interval = 1;
+	if (!shm.sampling)
+		return;
+	profile->interval = shm.interval;
+	profile->sampling = (struct profile_sampling){
+		.interval_low = shm.interval,
+		.interval_high = shm.interval,
+		.budget_permille = session->options->overhead_permille,
+	};
+	budget_init(&session->budget, session->options->overhead_permille);
+}
+
 static struct error *profile_describe(struct session *session)
 {
 	struct profile *profile = session->profile;
@@ -493,7 +517,7 @@ static struct error *profile_describe(struct session *session)
 
 	profile->target.pid = preflight->pid;
 	profile->target.uid = preflight->uid;
-	profile->interval = 1;
+	sampling_describe(session);
 	err = profile_string(profile, preflight->comm, &profile->target.comm);
 	if (!err)
 		err = profile_string(profile, preflight->exe, &profile->target.exe);

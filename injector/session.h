@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "injector/budget.h"
 #include "injector/code.h"
 #include "injector/fill.h"
 #include "injector/instances.h"
@@ -75,6 +76,16 @@ struct session {
 	 * child, where threads of the parent that were in core never leave it.
 	 */
 	uint32_t idle_depth[HA_SHARED_LINES + HA_LINES];
+
+	struct budget budget; /* for the interval; permille 0: none */
+	struct session_usage {
+		uint64_t time_ns; /* since recording began */
+		uint64_t cpu_ns;  /* of the target */
+		uint64_t events;
+	} usage;	  /* at the last step of the budget */
+	uint64_t scan_ns; /* when the reader last scanned, and the allocations by then */
+	uint64_t scan_allocs;
+	double allocs_per_s;
 };
 
 /* Preflight. @options must outlive the session. */
@@ -83,7 +94,7 @@ MUST_CHECK struct error *session_create(const struct options *options, struct se
 void session_free(struct session *session);
 void session_freep(struct session **session);
 /* What an attach needs of the target and the machine. */
-struct preflight_options session_needs(void);
+struct preflight_options session_needs(const struct options *options);
 
 /*
  * Decide everything that can be decided before the target is touched; part of
@@ -140,6 +151,10 @@ MUST_CHECK struct error *session_ready(struct session *session);
 void session_memory_describe(struct session *session, struct profile_memory *memory);
 /* For session_*.c: after a plan: without unwinding through entry, throwing operators new stay. */
 void session_leave_throwing(struct session *session);
+/* For session_*.c: keep the interval to the budget. */
+MUST_CHECK struct error *session_budget(struct session *session, uint64_t elapsed_ns);
+/* For session_*.c: the reader has scanned. */
+void session_budget_scanned(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: slots that hold our hooks, as of the last job_observe(). */
 size_t session_slots_hooked(const struct session *session);
 /* For session_*.c: add what a job measured to the profile. */

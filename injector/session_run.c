@@ -214,6 +214,8 @@ struct error *session_tick(struct session *session)
 	/* Before the modules, under which the captures were taken, are replaced. */
 	if (!err && session->selfcheck)
 		err = selfcheck_drain(session->selfcheck);
+	if (!err)
+		err = session_budget(session, elapsed_ns);
 	return err ? err : modules_check(session, elapsed_ns);
 }
 
@@ -229,6 +231,7 @@ struct error *session_snapshot(struct session *session)
 	err = reader_scan(session->reader);
 	if (err)
 		return err;
+	session_budget_scanned(session, head.time_ns);
 	head.unknown_frees = session->reader->counters.unknown_frees;
 	return fill_snapshot(&session->fill, &head);
 }

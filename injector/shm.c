@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "resolver/cleanup.h"
@@ -80,6 +81,8 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 		return options->live_size_max ? options->live_size_max : LIVE_SIZE_DEFAULT;
 	case HA_REGION_CAPTURES:
 		return sizeof(struct ha_captures);
+	case HA_REGION_VARIANCES:
+		return options->sampling ? HA_STRIPES * capacity * sizeof(struct ha_variances) : 0;
 	case HA_REGIONS:
 		break;
 	}
@@ -176,23 +179,35 @@ static unsigned int segment_fill_percent(const struct shm *shm)
 	return (unsigned int)(taken * 100 / (FILL_SAMPLE * HA_CELLS));
 }
 
+/* Touch what stripe @i has for the sites from @first up to @end. */
+static struct error *stripe_touch(struct shm *shm, uint64_t i, uint64_t first, uint64_t end)
+{
+	uint64_t sums = shm->region[HA_REGION_STRIPES].offset + i * shm->stripe_size +
+			sizeof(struct ha_stripe);
+	uint64_t variances = shm->region[HA_REGION_VARIANCES].offset +
+			     i * shm->site_capacity * sizeof(struct ha_variances);
+	struct error *err = pages_touch(shm, sums + first * sizeof(struct ha_sums),
+					(end - first) * sizeof(struct ha_sums));
+
+	if (err || !shm->sampling)
+		return err;
+	return pages_touch(shm, variances + first * sizeof(struct ha_variances),
+			   (end - first) * sizeof(struct ha_variances));
+}
+
 /* Touch the sums of sites below @sites in each stripe, and the arena below @arena. */
 static struct error *sites_touch(struct shm *shm, uint64_t sites, uint64_t arena)
 {
-	const struct ha_region *stripes = &shm->region[HA_REGION_STRIPES];
 	const struct ha_region *bodies = &shm->region[HA_REGION_SITE_ARENA];
 	uint64_t capacity = shm->site_capacity;
-	uint64_t begin, end, i;
 	struct error *err;
+	uint64_t i;
 
 	if (sites > capacity)
 		sites = capacity;
 	if (sites > shm->sites_touched) {
-		begin = sizeof(struct ha_stripe) + shm->sites_touched * sizeof(struct ha_sums);
-		end = sizeof(struct ha_stripe) + sites * sizeof(struct ha_sums);
 		for (i = 0; i < HA_STRIPES; i++) {
-			err = pages_touch(shm, stripes->offset + i * shm->stripe_size + begin,
-					  end - begin);
+			err = stripe_touch(shm, i, shm->sites_touched, sites);
 			if (err)
 				return err;
 		}
@@ -245,7 +260,10 @@ static void header_fill(struct shm *shm, const struct shm_options *options)
 	memcpy(header->region, shm->region, sizeof(header->region));
 	header->site_capacity = shm->site_capacity;
 	header->stripe_size = shm->stripe_size;
-	header->interval = options->interval ? options->interval : 1;
+	header->interval[HA_RATE_EXACT] = 1;
+	header->sampling = options->sampling;
+	shm->sampling = options->sampling;
+	shm->rates = HA_RATE_EXACT + 1;
 	header->site_next = HA_SITE_UNKNOWN + 1;
 }
 
@@ -255,6 +273,40 @@ static struct error *indexes_init(struct shm *shm)
 	struct error *err = shm_publish_modules(shm, NULL, 0, 1, 0);
 
 	return err ? err : shm_publish_stacks(shm, NULL, 0);
+}
+
+struct error *shm_set_interval(struct shm *shm, uint64_t interval)
+{
+	struct ha_shm *header = shm->header;
+	uint32_t rate = HA_RATE_EXACT;
+
+	if (interval > HA_INTERVAL_MAX)
+		interval = HA_INTERVAL_MAX;
+	if (interval > 1)
+		for (rate = 1; rate < shm->rates && shm->interval[rate] != interval; rate++)
+			;
+	if (rate == HA_RATES)
+		return error_create(ERROR_MEMORY, "more than %u intervals in one session",
+				    HA_RATES - 1);
+	if (rate == shm->rates) {
+		shm->interval[rate] = interval;
+		__atomic_store_n(&header->interval[rate], interval, __ATOMIC_RELAXED);
+		shm->rates++;
+	}
+	/* Pairs with the payload's acquire load of rate. */
+	__atomic_store_n(&header->rate, rate, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* The first interval, and random numbers that no other session has. */
+static struct error *sampling_init(struct shm *shm, const struct shm_options *options)
+{
+	if (!options->sampling)
+		return NULL;
+	if (getrandom(&shm->header->seed, sizeof(shm->header->seed), 0) !=
+	    sizeof(shm->header->seed))
+		return error_os(errno, "cannot get a random number");
+	return shm_set_interval(shm, options->interval);
 }
 
 static void shm_freep(struct shm **shm)
@@ -288,6 +340,8 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 		return err;
 	header_fill(shm, options);
 	err = indexes_init(shm);
+	if (!err)
+		err = sampling_init(shm, options);
 	if (!err)
 		err = tables_touch(shm);
 	if (!err && options->capture_every)

@@ -11,6 +11,7 @@
 #ifndef INJECTOR_SHM_H
 #define INJECTOR_SHM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,9 @@ struct shm {
 	uint64_t stripe_size;
 	uint64_t segments;
 	struct ha_segment segment[HA_SEGMENTS];
+	bool sampling;
+	uint32_t rates; /* intervals known to the payload: the first of interval[] */
+	uint64_t interval[HA_RATES];
 	uint64_t modules_used; /* bytes used of the append-only regions */
 	uint64_t tables_used;
 	uint64_t stacks_used;
@@ -40,8 +44,9 @@ struct shm {
 struct shm_options {
 	uint64_t site_capacity; /* most sites, at most HA_SITES_MAX; 0 = 131,072 */
 	uint64_t live_size_max; /* most bytes of live table, address space; 0 = 4 GiB */
-	uint64_t interval;	/* mean bytes between samples; 1 = exact */
-	uint32_t session;	/* number of this attach to the target, from 1 */
+	bool sampling;		/* false: every allocation is recorded, for good */
+	uint64_t interval; /* with sampling: mean bytes between samples at first; 0 or 1 = all */
+	uint32_t session;  /* number of this attach to the target, from 1 */
 	uint64_t capture_every; /* see struct ha_shm; 0 = none: the captures get no memory */
 };
 
@@ -66,6 +71,13 @@ void *shm_region(const struct shm *shm, enum ha_region_id region);
  * released: it goes with the thread.
  */
 MUST_CHECK struct error *shm_hold(struct shm *shm);
+
+/*
+ * From now on, samples are so many bytes apart on average; at most
+ * HA_INTERVAL_MAX, 0 or 1 records all. A thread follows at its next sample.
+ * Only where sampling was asked for. ERROR_MEMORY after too many different ones.
+ */
+MUST_CHECK struct error *shm_set_interval(struct shm *shm, uint64_t interval);
 
 /*
  * Append an unwind table of @size bytes (table->size of them are used) with

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 1u
+#define HA_ABI	 2u
 
 #define HA_PAGE 4096u
 
@@ -50,12 +50,12 @@ enum ha_class {
  *
  *   +0x0000  ELF header, dynamic symbols, .eh_frame, stubs, stub bodies   r-x
  *   +0x1000  struct ha_entry, then .dynamic                               rw-
- *   +0x4000  end
+ *   +0x14000 end
  *
  * Stub k stands at HA_ENTRY_STUBS + k * HA_STUB_SIZE. It loads the address of
  * pairs[k] and jumps to pairs[k].body.
  */
-#define HA_ENTRY_PAGES 4u
+#define HA_ENTRY_PAGES 20u
 #define HA_ENTRY_SIZE  (HA_ENTRY_PAGES * HA_PAGE)
 #define HA_ENTRY_DATA  0x1000u /* offset of struct ha_entry from entry's load address */
 #define HA_ENTRY_STUBS 0x0400u /* offset of stub 0 */
@@ -81,15 +81,31 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
  * line within HA_LINE_PROBES uses the shared line of its hash in
  * ha_entry.shared, with locked instructions. Lines are not given back when a
  * thread ends: the next thread on that stack has the same thread pointer.
+ *
+ * left counts down by size + 1 with each allocation of the owner; the one that
+ * it does not suffice for is a sample, and the next countdown is drawn. The
+ * countdown has no memory, so another thread may go on with it. Shared lines
+ * have none: each call there is a draw of its own.
  */
 struct ha_line {
 	uint64_t key;	/* P  fs base of the owner; 0 = free */
-	uint64_t left;	/* P  bytes to the next sample; 0 in exact mode: every subtraction borrows */
+	uint64_t left;	/* P  bytes to the next sample, a negative number is 0; I  0 before ON */
 	uint32_t depth; /* P  how often this thread is in core now (signals nest); see state */
+	uint32_t rate;	/* P  what left was drawn with: index into ha_shm.interval */
+	uint32_t session; /* P  whose interval[] that is */
 	uint32_t pad;
-	uint64_t spare[5];
+	uint64_t spare[4];
 };
 _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
+
+/*
+ * A byte for each block that a session which samples has recorded, counted at
+ * a hash of its address: 0 = no block with this hash is recorded, and its free
+ * passes through. 255 stays. It is read at any time, so it lies in entry.
+ */
+#define HA_FILTER_BITS	    16u
+#define HA_FILTER_SIZE	    (1u << HA_FILTER_BITS)
+#define HA_FILTER_HASH(ptr) ((uint32_t)(((uint64_t)(ptr) >> 3) * HA_HASH_MULTIPLIER >> 48))
 
 #define HA_LINE_PROBES 8u
 #define HA_SHARED_LINES 4u
@@ -137,10 +153,16 @@ struct ha_entry {
 	 * and costs 2-5 ns a call.
 	 */
 	uint32_t bare_threads;
-	uint32_t pad[3];
+	/*
+	 * I, before state is ON. 0: every call is recorded, countdown and filter
+	 * are not looked at.
+	 */
+	uint32_t sampling;
+	uint32_t pad[2];
 	struct ha_pair pairs[HA_PAIRS];
 	struct ha_line shared[HA_SHARED_LINES] __attribute__((aligned(64)));
 	struct ha_line lines[HA_LINES];
+	uint8_t filter[HA_FILTER_SIZE]; /* P  counts; I  0 before ON */
 };
 _Static_assert(sizeof(struct ha_entry) + HA_ENTRY_DATA + 512 <= HA_ENTRY_SIZE, "entry is too big");
 
@@ -216,6 +238,7 @@ enum ha_region_id {
 	HA_REGION_STRIPES,	 /* HA_STRIPES times: struct ha_stripe, struct ha_sums[site_capacity] */
 	HA_REGION_LIVE,		 /* live table segments */
 	HA_REGION_CAPTURES,	 /* struct ha_captures: states that stacks were taken from */
+	HA_REGION_VARIANCES,	 /* HA_STRIPES times: struct ha_variances[site_capacity] */
 	HA_REGIONS
 };
 
@@ -242,11 +265,12 @@ struct ha_region {
 
 /*
  * One segment of the live table: @buckets buckets of 7 cells. A bucket is two
- * cache lines: tags and keys, then values.
+ * cache lines: tags and keys, then values and marks.
  *
  *	tag    a byte of the address's hash, never 0; 0 = empty. The last byte is spare
  *	key    busy mark, ptr >> 3, site; 0 = empty	(HA_KEY)
  *	value  size (40 bits), tick (24 bits)		(HA_VALUE)
+ *	mark   what the block stands for if it is a sample (HA_MARK_RATE); 0: for itself
  *
  * For a reader a cell is what its key says; tags are core's own. The busy mark
  * alone: the cell is being written, its value means nothing. The busy mark
@@ -257,7 +281,7 @@ struct ha_bucket {
 	uint64_t tags;		  /* P  a cell is claimed by compare-and-swap of this word */
 	uint64_t key[HA_CELLS];	  /* P  written by the owner of the cell */
 	uint64_t value[HA_CELLS]; /* P  likewise */
-	uint64_t spare;
+	uint8_t mark[8];	  /* P  likewise; the last one is spare */
 };
 _Static_assert(sizeof(struct ha_bucket) == 128, "ha_bucket");
 
@@ -280,6 +304,23 @@ _Static_assert(sizeof(struct ha_bucket) == 128, "ha_bucket");
 #define HA_VALUE_TICK(value)	((uint32_t)((value) & 0xffffffu))
 #define HA_TICK_MS		10u
 
+/*
+ * A sample of @size bytes, drawn at a mean distance of T bytes, was taken with
+ * the probability p = 1 - exp(-(size + 1) / T). It stands for 1 / p blocks and
+ * size / p bytes, each rounded up or down at random to a whole number with
+ * this mean, so that sums of whole numbers are unbiased. The mark keeps which
+ * way, and T: what a free takes off is what the allocation has added.
+ *
+ *	   7          6       5      0
+ *	bytes up   count up     rate		T = ha_shm.interval[rate]
+ */
+#define HA_RATES	   64u
+#define HA_MARK_RATE(mark) ((mark) & (HA_RATES - 1))
+#define HA_MARK_COUNT_UP   0x40u
+#define HA_MARK_BYTES_UP   0x80u
+#define HA_RATE_EXACT	   0u
+#define HA_INTERVAL_MAX	   (1ull << 38)
+
 struct ha_segment {
 	uint64_t offset;  /* I  from the start of shm */
 	uint64_t buckets; /* I  a power of two */
@@ -287,20 +328,37 @@ struct ha_segment {
 
 /*
  * Sums of one site in one stripe. In exact mode each event adds its size and
- * 1; a sample adds its estimate and its variance. "freed" cancels "alloc"
- * exactly: both use what the live cell holds.
+ * 1; a sample adds what it stands for. "freed" cancels "alloc" exactly: both
+ * use what the live cell holds.
  */
 struct ha_sums {
 	uint64_t alloc_bytes; /* P */
 	uint64_t alloc_count;
 	uint64_t freed_bytes;
 	uint64_t freed_count;
-	uint64_t alloc_variance; /* P  sampled only: sum of size^2 (1-p)/p^2 */
-	uint64_t freed_variance;
+	uint64_t spare[2];
 	uint64_t missed_frees; /* P  blocks of this site that were freed unseen */
 	uint64_t captures;     /* P  times that the site was captured from this stripe */
 };
 _Static_assert(sizeof(struct ha_sums) == 64, "ha_sums");
+
+/* 128 bits: low may have overflowed while high does not yet know. */
+struct ha_wide {
+	uint64_t low; /* P */
+	uint64_t high;
+};
+
+/*
+ * The variances of the sums of one site in one stripe; samples only. A sample
+ * of size bytes that stands for count blocks and bytes bytes adds
+ * count * (count - 1) and bytes * (bytes - size): unbiased, rounding included.
+ * What is in use has the variance alloc - freed.
+ */
+struct ha_variances {
+	struct ha_wide alloc_bytes, freed_bytes;
+	struct ha_wide alloc_count, freed_count;
+};
+_Static_assert(sizeof(struct ha_variances) == 64, "ha_variances");
 
 /*
  * Counters of one stripe: what could not be done as wanted. The first line has
@@ -331,7 +389,7 @@ struct ha_stripe {
 	uint64_t no_scratch;	 /* P  walks given up for want of a buffer */
 	uint64_t no_site;	 /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
 	uint64_t oversized;	 /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
-	uint64_t spare;
+	uint64_t randoms;	 /* P  random numbers used so far */
 };
 _Static_assert(sizeof(struct ha_stripe) == 128, "ha_stripe");
 
@@ -524,7 +582,11 @@ struct ha_shm {
 	struct ha_region region[HA_REGIONS]; /* I0 */
 	uint64_t site_capacity; /* I0 sites, at most HA_SITES_MAX */
 	uint64_t stripe_size;	/* I0 bytes from one stripe to the next */
-	uint64_t interval;	/* I  mean bytes between samples; 1 = exact */
+	uint32_t sampling;	/* I0 as in ha_entry; 0: rate stays HA_RATE_EXACT */
+	uint32_t rate;		/* I  index into interval of the one in force */
+	uint64_t seed;		/* I0 of the random numbers */
+	uint64_t lines;		/* I  address of ha_entry.lines in the target */
+	uint64_t filter;	/* I  address of ha_entry.filter in the target */
 	uint64_t main_fs;	/* I0 thread pointer of the main thread */
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
@@ -532,6 +594,8 @@ struct ha_shm {
 	uint64_t capture_every; /* I  capture one of so many events of a stripe, and the first few
 				   of each site; 0 = none */
 	uint64_t entry_low, entry_high; /* I0 entry's stubs */
+	uint64_t interval[HA_RATES]; /* I  mean bytes between samples; [HA_RATE_EXACT] is 1. An
+				   entry that was in force does not change any more */
 
 	/* A robust mutex held by the injector's main thread: bit 30 = it died. */
 	uint8_t owner[64] __attribute__((aligned(64))); /* I  pthread_mutex_t; its first word is read */

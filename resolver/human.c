@@ -73,6 +73,34 @@ struct human human_counted(uint64_t count, const char *noun)
 	return ret;
 }
 
+static struct human joined(const char *low, size_t low_size, const char *high)
+{
+	struct human ret;
+
+	snprintf(ret.text, sizeof(ret.text), "%.*s to %.14s", (int)(low_size < 12 ? low_size : 12),
+		 low, high);
+	return ret;
+}
+
+struct human human_bytes_range(uint64_t low, uint64_t high)
+{
+	struct human from = human_bytes(low), to = human_bytes(high);
+	size_t number = strcspn(from.text, " ");
+
+	if (!strcmp(from.text, to.text))
+		return to;
+	if (strcmp(from.text + number, to.text + strcspn(to.text, " ")) != 0)
+		number = strlen(from.text);
+	return joined(from.text, number, to.text);
+}
+
+struct human human_count_range(uint64_t low, uint64_t high)
+{
+	struct human from = human_count(low), to = human_count(high);
+
+	return strcmp(from.text, to.text) ? joined(from.text, strlen(from.text), to.text) : to;
+}
+
 /* "2 h 10 min"; "2 h" if there is nothing of the smaller unit. */
 static struct human two_units(uint64_t big, const char *big_unit, uint64_t small,
 			      const char *small_unit)

@@ -118,12 +118,21 @@ struct profile_sums {
 	uint64_t freed_count;
 };
 
+/* Of the estimates in a site's sums; all 0 where every allocation was recorded. */
+struct profile_variance {
+	double alloc_bytes;
+	double alloc_count;
+	double inuse_bytes;
+	double inuse_count;
+};
+
 struct profile_site {
 	uint32_t location_first; /* into profile.site_location */
 	uint32_t location_count;
 	uint32_t flags; /* enum profile_site_flags */
 	uint64_t missed_frees;
 	struct profile_sums sums; /* as of the last snapshot */
+	struct profile_variance variance;
 };
 
 struct profile_change {
@@ -188,6 +197,15 @@ struct profile_coverage {
 	const char *direct_allocator;
 };
 
+/* How often samples were taken. All 0 in an exact profile. */
+struct profile_sampling {
+	uint64_t interval_low;	  /* least and largest interval that was in force; 1 = all */
+	uint64_t interval_high;	  /* above 1: the sums are estimates */
+	uint64_t changes;	  /* of the interval, while recording */
+	uint32_t budget_permille; /* of the target's CPU time, as asked for; 0 = none */
+	uint32_t cost_permille;	  /* what recording took of it, as estimated */
+};
+
 struct profile_selfcheck {
 	bool ran;
 	uint64_t compared; /* captures */
@@ -203,7 +221,8 @@ struct profile {
 	uint64_t duration_ns;
 	enum profile_end end;
 	int32_t end_status;
-	uint64_t interval;     /* mean bytes between samples; 1 = exact */
+	uint64_t interval; /* mean bytes between samples at the end; 1 = all */
+	struct profile_sampling sampling;
 	const char *loader;    /* "dlopen" or "map" */
 	const char *allocator; /* what was hooked, in words ("glibc 2.36"); NULL unknown */
 	struct profile_memory memory_start, memory_end;
@@ -301,6 +320,12 @@ MUST_CHECK struct error *profile_snapshot_append(struct profile *profile,
 
 /* Sums of all sites as of the last snapshot. */
 struct profile_sums profile_totals(const struct profile *profile);
+
+/* Whether the sums are estimates. */
+static inline bool profile_is_sampled(const struct profile *profile)
+{
+	return profile->sampling.interval_high > 1;
+}
 
 static inline uint64_t profile_inuse_bytes(const struct profile_sums *sums)
 {

@@ -13,6 +13,7 @@
  * all numbers as varints. Strings have their own section and are named by
  * number; sums are stored as differences from the snapshot before. A reader
  * skips sections that it does not know, and refuses versions above its own.
+ * What only some profiles have comes in a section of its own at the end.
  *
  * Everything read is validated: a damaged or hostile file gives ERROR_FORMAT
  * with the file's name and the place, never a crash.

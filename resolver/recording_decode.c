@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
+#include <math.h>
 #include <string.h>
 
 #include "resolver/array.h"
@@ -314,11 +315,47 @@ static struct error *decode_snapshots(struct decoder *decoder)
 	return NULL;
 }
 
+static double get_variance(struct decoder *decoder)
+{
+	uint64_t bits = wire_get_varint(&decoder->in);
+	double value;
+
+	memcpy(&value, &bits, sizeof(value));
+	if (isfinite(value) && value >= 0)
+		return value;
+	wire_fail(&decoder->in, "a variance is no positive number");
+	return 0;
+}
+
+static struct error *decode_sampling(struct decoder *decoder)
+{
+	struct profile *profile = decoder->profile;
+	struct profile_sampling *sampling = &profile->sampling;
+	struct wire_reader *in = &decoder->in;
+	size_t count;
+
+	sampling->interval_low = wire_get_varint(in);
+	sampling->interval_high = wire_get_varint(in);
+	sampling->changes = wire_get_varint(in);
+	sampling->budget_permille = get_u32(decoder);
+	sampling->cost_permille = get_u32(decoder);
+	count = wire_get_bounded(in, profile->site_count, "it has more variances than stacks");
+	for (size_t i = 0; i < count && !in->problem; i++) {
+		struct profile_variance *variance = &profile->site[i].variance;
+
+		variance->alloc_bytes = get_variance(decoder);
+		variance->alloc_count = get_variance(decoder);
+		variance->inuse_bytes = get_variance(decoder);
+		variance->inuse_count = get_variance(decoder);
+	}
+	return NULL;
+}
+
 static decode_function *const decode[RECORDING_SECTIONS] = {
 	[RECORDING_STRINGS] = decode_strings,	  [RECORDING_SESSION] = decode_session,
 	[RECORDING_COVERAGE] = decode_coverage,	  [RECORDING_MODULES] = decode_modules,
 	[RECORDING_LOCATIONS] = decode_locations, [RECORDING_SITES] = decode_sites,
-	[RECORDING_SNAPSHOTS] = decode_snapshots,
+	[RECORDING_SNAPSHOTS] = decode_snapshots, [RECORDING_SAMPLING] = decode_sampling,
 };
 
 static struct error *problem_error(const struct wire_reader *in, size_t offset)
@@ -366,7 +403,7 @@ static struct error *decode_body(struct profile *profile, const uint8_t *data, s
 		if (err)
 			return err;
 	}
-	if (last != RECORDING_SECTIONS - 1)
+	if (last < RECORDING_LAST_REQUIRED)
 		wire_fail(&in, "it ends too early");
 	return in.problem ? problem_error(&in, 0) : NULL;
 }

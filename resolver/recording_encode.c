@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
+#include <string.h>
+
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
 #include "resolver/profile.h"
@@ -174,6 +176,34 @@ static void encode_snapshots(struct wire_writer *out, const struct profile *prof
 	}
 }
 
+static void put_double(struct wire_writer *out, double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	wire_put_varint(out, bits);
+}
+
+static void encode_sampling(struct wire_writer *out, const struct profile *profile)
+{
+	const struct profile_sampling *sampling = &profile->sampling;
+
+	wire_put_varint(out, sampling->interval_low);
+	wire_put_varint(out, sampling->interval_high);
+	wire_put_varint(out, sampling->changes);
+	wire_put_varint(out, sampling->budget_permille);
+	wire_put_varint(out, sampling->cost_permille);
+	wire_put_varint(out, profile->site_count);
+	for (size_t i = 0; i < profile->site_count; i++) {
+		const struct profile_variance *variance = &profile->site[i].variance;
+
+		put_double(out, variance->alloc_bytes);
+		put_double(out, variance->alloc_count);
+		put_double(out, variance->inuse_bytes);
+		put_double(out, variance->inuse_count);
+	}
+}
+
 /* Append a section to @out; empties @body. */
 static void put_section(struct wire_writer *out, enum recording_section section,
 			struct wire_writer *body)
@@ -204,6 +234,10 @@ struct error *recording_encode(const struct profile *profile, uint8_t **data_ret
 	}
 	encode_snapshots(&body, profile, sums);
 	put_section(&out, RECORDING_SNAPSHOTS, &body);
+	if (profile->sampling.interval_high) {
+		encode_sampling(&body, profile);
+		put_section(&out, RECORDING_SAMPLING, &body);
+	}
 	if (out.failed)
 		return error_memory();
 	*size_ret = out.size;

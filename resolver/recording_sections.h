@@ -15,8 +15,12 @@ enum recording_section {
 	RECORDING_LOCATIONS = 5, /* with their frames */
 	RECORDING_SITES = 6,
 	RECORDING_SNAPSHOTS = 7,
+	RECORDING_SAMPLING = 8, /* of samples only: intervals, variance of each site */
 	RECORDING_SECTIONS
 };
+
+/* Up to here every recording has all of them. */
+#define RECORDING_LAST_REQUIRED RECORDING_SNAPSHOTS
 
 /* The plain counters of struct profile_coverage, in file order. */
 #define RECORDING_COUNTERS(X) \

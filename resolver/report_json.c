@@ -49,13 +49,29 @@ static void put_pauses(struct json *json, const struct profile *profile)
 	json_close_array(json);
 }
 
+static void put_sampling(struct json *json, const struct profile_sampling *sampling)
+{
+	if (!sampling->interval_high)
+		return;
+	json_open_object(json, "sampling");
+	json_unsigned(json, "interval_low_bytes", sampling->interval_low);
+	json_unsigned(json, "interval_high_bytes", sampling->interval_high);
+	json_unsigned(json, "interval_changes", sampling->changes);
+	if (sampling->budget_permille) {
+		json_unsigned(json, "overhead_budget_permille", sampling->budget_permille);
+		json_unsigned(json, "overhead_permille", sampling->cost_permille);
+	}
+	json_close_object(json);
+}
+
 static void put_session(struct json *json, const struct profile *profile)
 {
 	put_target(json, profile);
 	json_signed(json, "start_unix_ns", profile->start_unix_ns);
 	json_seconds(json, "duration_s", profile->duration_ns);
-	json_string(json, "mode", profile->interval == 1 ? "exact" : "sampled");
+	json_string(json, "mode", profile_is_sampled(profile) ? "sampled" : "exact");
 	json_unsigned(json, "interval_bytes", profile->interval);
+	put_sampling(json, &profile->sampling);
 	json_open_object(json, "end");
 	json_string(json, "reason", end_names[profile->end]);
 	json_signed(json, "status", profile->end_status);
@@ -98,6 +114,30 @@ static void put_sums(struct json *json, const struct profile_sums *sums)
 	json_unsigned(json, "alloc_count", sums->alloc_count);
 	json_unsigned(json, "freed_bytes", sums->freed_bytes);
 	json_unsigned(json, "freed_count", sums->freed_count);
+}
+
+static void put_interval(struct json *json, const char *low_key, const char *high_key,
+			 const struct estimate *interval)
+{
+	json_unsigned(json, low_key, interval->low);
+	json_unsigned(json, high_key, interval->high);
+}
+
+/* The sums, and of estimates their intervals. */
+static void put_figures(struct json *json, const struct profile *profile,
+			const struct profile_sums *sums, const struct profile_variance *variance)
+{
+	struct report_intervals intervals = report_intervals(profile, sums, variance);
+
+	put_sums(json, sums);
+	if (!profile_is_sampled(profile))
+		return;
+	put_interval(json, "inuse_bytes_low", "inuse_bytes_high", &intervals.inuse_bytes);
+	put_interval(json, "inuse_count_low", "inuse_count_high", &intervals.inuse_count);
+	put_interval(json, "alloc_bytes_low", "alloc_bytes_high", &intervals.alloc_bytes);
+	put_interval(json, "alloc_count_low", "alloc_count_high", &intervals.alloc_count);
+	put_interval(json, "freed_bytes_low", "freed_bytes_high", &intervals.freed_bytes);
+	put_interval(json, "freed_count_low", "freed_count_high", &intervals.freed_count);
 }
 
 /* A double as a whole number, clipped to what fits. */
@@ -145,7 +185,7 @@ static struct error *put_site(struct json *json, const struct profile *profile,
 	if (err)
 		return err;
 	json_open_object(json, NULL);
-	put_sums(json, &site->sums);
+	put_figures(json, profile, &site->sums, &site->variance);
 	json_string(json, "trend", site_trend_name(site_trend(series)));
 	json_unsigned(json, "missed_frees", site->missed_frees);
 	json_bool(json, "truncated", site->flags & (PROFILE_SITE_TRUNCATED | PROFILE_SITE_DEEP));
@@ -281,7 +321,7 @@ struct error *report_json(FILE *out, const struct profile *profile,
 	put_memory(&json, "memory_end", &profile->memory_end);
 	put_verdict(&json, &verdict);
 	json_open_object(&json, "totals");
-	put_sums(&json, &sites.totals);
+	put_figures(&json, profile, &sites.totals, &sites.variance);
 	json_close_object(&json);
 	put_coverage(&json, &profile->coverage);
 	put_selfcheck(&json, &profile->selfcheck);

@@ -346,6 +346,24 @@ static void put_other(struct writer *writer, const struct profile_sums *rest)
 	put_sample(writer, &locations, rest);
 }
 
+static void put_sampling_comment(struct writer *writer, const struct report_sites *sites)
+{
+	const struct profile *profile = writer->profile;
+	struct report_intervals intervals =
+		report_intervals(profile, &sites->totals, &sites->variance);
+	char comment[256];
+
+	if (!profile_is_sampled(profile))
+		return;
+	snprintf(comment, sizeof(comment),
+		 "estimates from samples %" PRIu64 " to %" PRIu64
+		 " bytes apart on average; inuse_space in all, 95 %% confidence: %" PRIu64
+		 " to %" PRIu64,
+		 profile->sampling.interval_low, profile->sampling.interval_high,
+		 intervals.inuse_bytes.low, intervals.inuse_bytes.high);
+	put_string(writer, PROFILE_COMMENT, comment);
+}
+
 static void put_comments(struct writer *writer)
 {
 	const struct profile *profile = writer->profile;
@@ -415,6 +433,7 @@ static struct error *encode(struct writer *writer, const struct report_sites *si
 	put_mappings(writer);
 	put_functions(writer);
 	put_comments(writer);
+	put_sampling_comment(writer, sites);
 	put_strings(writer);
 	if (writer->out.failed && !writer->err)
 		writer->err = error_memory();

@@ -195,6 +195,14 @@ static void sums_add(struct profile_sums *to, const struct profile_sums *from)
 	to->freed_count += from->freed_count;
 }
 
+static void variance_add(struct profile_variance *to, const struct profile_variance *from)
+{
+	to->alloc_bytes += from->alloc_bytes;
+	to->alloc_count += from->alloc_count;
+	to->inuse_bytes += from->inuse_bytes;
+	to->inuse_count += from->inuse_count;
+}
+
 /* Fills site[] in the order of first appearance, and place[]. */
 static struct error *group_sites(const struct profile *profile, const uint32_t *alike,
 				 struct report_sites *sites)
@@ -224,8 +232,48 @@ static struct error *group_sites(const struct profile *profile, const uint32_t *
 		sites->place[i] = place;
 		sites->site[place].missed_frees += profile->site[i].missed_frees;
 		sums_add(&sites->site[place].sums, &profile->site[i].sums);
+		variance_add(&sites->site[place].variance, &profile->site[i].variance);
+		variance_add(&sites->variance, &profile->site[i].variance);
 	}
 	return NULL;
+}
+
+/* ---- how sure they are ---- */
+
+/* A part cannot be more than the whole. */
+static struct estimate interval_of(uint64_t value, double variance, double one,
+				   const struct estimate *whole)
+{
+	struct estimate interval = estimate_interval(value, variance, one);
+
+	if (interval.high > whole->high)
+		interval.high = whole->high > value ? whole->high : value;
+	return interval;
+}
+
+struct report_intervals report_intervals(const struct profile *profile,
+					 const struct profile_sums *sums,
+					 const struct profile_variance *variance)
+{
+	double bytes = profile_is_sampled(profile) ? (double)profile->sampling.interval_high : 0;
+	double size = sums->alloc_count ? (double)sums->alloc_bytes / (double)sums->alloc_count : 0;
+	double count = bytes / (size + 1);
+	struct report_intervals ret = {
+		.alloc_bytes = estimate_interval(sums->alloc_bytes, variance->alloc_bytes, bytes),
+		.alloc_count = estimate_interval(sums->alloc_count, variance->alloc_count, count),
+	};
+
+	ret.inuse_bytes = interval_of(profile_inuse_bytes(sums), variance->inuse_bytes, bytes,
+				      &ret.alloc_bytes);
+	ret.inuse_count = interval_of(profile_inuse_count(sums), variance->inuse_count, count,
+				      &ret.alloc_count);
+	ret.freed_bytes =
+		interval_of(sums->freed_bytes, variance->alloc_bytes - variance->inuse_bytes, bytes,
+			    &ret.alloc_bytes);
+	ret.freed_count =
+		interval_of(sums->freed_count, variance->alloc_count - variance->inuse_count, count,
+			    &ret.alloc_count);
+	return ret;
 }
 
 /* ---- sorting ---- */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "resolver/error.h"
+#include "resolver/estimate.h"
 #include "resolver/profile.h"
 #include "resolver/report.h"
 
@@ -20,13 +21,15 @@ struct report_site {
 	uint32_t flags; /* enum profile_site_flags */
 	uint64_t missed_frees;
 	struct profile_sums sums;
+	struct profile_variance variance;
 };
 
 struct report_sites {
 	struct report_site *site; /* most important first */
 	size_t count;
 	struct profile_sums totals;
-	uint32_t *place; /* of each of the profile's sites: index into site[] */
+	struct profile_variance variance; /* of the totals */
+	uint32_t *place;		  /* of each of the profile's sites: index into site[] */
 };
 
 /*
@@ -36,6 +39,17 @@ struct report_sites {
 MUST_CHECK struct error *report_sites_init(const struct profile *profile, enum report_sort sort,
 					   struct report_sites *ret);
 void report_sites_deinit(struct report_sites *sites);
+
+/* Between which figures the truth lies, in 95 of 100 cases; the figures themselves if exact. */
+struct report_intervals {
+	struct estimate inuse_bytes, inuse_count;
+	struct estimate alloc_bytes, alloc_count;
+	struct estimate freed_bytes, freed_count;
+};
+
+struct report_intervals report_intervals(const struct profile *profile,
+					 const struct profile_sums *sums,
+					 const struct profile_variance *variance);
 
 /* What a site is sorted by. */
 uint64_t report_sort_value(enum report_sort sort, const struct profile_sums *sums);

@@ -216,6 +216,24 @@ static void spark(const struct text_report *text, const uint64_t *value, char *r
 		strcat(ret, glyph[(unsigned int)((double)value[i] / (double)most * 7)]);
 }
 
+/* Between which figures the truth lies; nothing where all is known. */
+static void say_intervals(const struct text_report *text, unsigned int indent,
+			  const struct profile_sums *sums, const struct profile_variance *variance)
+{
+	struct report_intervals at = report_intervals(text->profile, sums, variance);
+
+	if (!profile_is_sampled(text->profile))
+		return;
+	text_say(text, indent, indent + 2,
+		 "95 %% sure: %s still live in %s; %s allocated in %s, %s freed in %s",
+		 human_bytes_range(at.inuse_bytes.low, at.inuse_bytes.high).text,
+		 human_count_range(at.inuse_count.low, at.inuse_count.high).text,
+		 human_bytes_range(at.alloc_bytes.low, at.alloc_bytes.high).text,
+		 human_count_range(at.alloc_count.low, at.alloc_count.high).text,
+		 human_bytes_range(at.freed_bytes.low, at.freed_bytes.high).text,
+		 human_count_range(at.freed_count.low, at.freed_count.high).text);
+}
+
 static void print_figures(const struct text_report *text, size_t place)
 {
 	const struct report_site *site = &text->sites.site[place];
@@ -256,6 +274,7 @@ static void print_figures(const struct text_report *text, size_t place)
 			 human_counted(sums->alloc_count, "call").text,
 			 human_bytes(profile_inuse_bytes(sums)).text,
 			 human_counted(profile_inuse_count(sums), "block").text);
+	say_intervals(text, 5, sums, &site->variance);
 }
 
 static void print_flags(const struct text_report *text, const struct report_site *site)
@@ -315,6 +334,7 @@ static void print_totals(const struct text_report *text)
 		 human_count(rate < 1e18 ? (uint64_t)(rate + 0.5) : 0).text,
 		 human_bytes(totals->alloc_bytes).text,
 		 human_counted(totals->freed_count, "free").text);
+	say_intervals(text, 2, totals, &text->sites.variance);
 }
 
 static void print_rest(const struct text_report *text, size_t shown)

@@ -68,7 +68,7 @@ static void say_headline(const struct text_report *text)
 static void say_live(const struct text_report *text)
 {
 	const struct report_verdict *verdict = &text->verdict;
-	char peak[96] = "", anon[64] = "";
+	char peak[96] = "", anon[64] = "", range[64] = "";
 
 	if (verdict->peak_bytes > verdict->inuse_bytes)
 		snprintf(peak, sizeof(peak), ", at most %s (after %s)",
@@ -77,9 +77,17 @@ static void say_live(const struct text_report *text)
 	if (verdict->anon_known)
 		snprintf(anon, sizeof(anon), " Anonymous memory changed by %s.",
 			 human_signed_bytes(verdict->anon_change_bytes).text);
-	text_say(text, 2, 2, "Of what was allocated in these %s, %s are still live%s.%s",
+	if (profile_is_sampled(text->profile)) {
+		struct report_intervals intervals =
+			report_intervals(text->profile, &text->sites.totals, &text->sites.variance);
+
+		snprintf(range, sizeof(range), " (%s)",
+			 human_bytes_range(intervals.inuse_bytes.low, intervals.inuse_bytes.high)
+				 .text);
+	}
+	text_say(text, 2, 2, "Of what was allocated in these %s, %s%s are still live%s.%s",
 		 human_duration(text->profile->duration_ns).text,
-		 human_bytes(verdict->inuse_bytes).text, peak, anon);
+		 human_bytes(verdict->inuse_bytes).text, range, peak, anon);
 }
 
 static void say_grower(const struct text_report *text)
@@ -215,7 +223,8 @@ void text_account(const struct text_report *text)
 	fprintf(text->out, "\n%-26s%10s%11s%12s\n", "Account of memory", "at start",
 		profile->memory_end.rss_bytes ? "at end" : "last seen", "change");
 	row(text, "resident (RSS)", start->rss_bytes, end.rss_bytes, "");
-	row(text, "  tracked, still live", 0, to.tracked, "sites below");
+	row(text, "  tracked, still live", 0, to.tracked,
+	    profile_is_sampled(profile) ? "estimated" : "sites below");
 	row(text, "  from before the attach", from.before, to.before, known ? "" : "at most");
 	if (known)
 		row(text, "  free, kept by allocator", from.kept, to.kept, "");
@@ -288,15 +297,46 @@ static void say_time(const struct text_report *text)
 			  human_duration(profile->duration_ns).text, end);
 }
 
+/* "every allocation", "one sample per 512 KiB on average" */
+static struct human interval_text(uint64_t interval, const char *before)
+{
+	struct human ret;
+
+	if (interval > 1)
+		snprintf(ret.text, sizeof(ret.text), "%s%.14s", before, human_bytes(interval).text);
+	else
+		snprintf(ret.text, sizeof(ret.text), "every allocation");
+	return ret;
+}
+
+static void mode_text(const struct profile *profile, char *buf, size_t size)
+{
+	const struct profile_sampling *sampling = &profile->sampling;
+	char range[128] = "", budget[96] = "";
+
+	if (!profile_is_sampled(profile)) {
+		snprintf(buf, size, "exact, every allocation");
+		return;
+	}
+	if (sampling->interval_low < sampling->interval_high)
+		snprintf(range, sizeof(range), " at the end (over time %s to %s)",
+			 interval_text(sampling->interval_low, "").text,
+			 human_bytes(sampling->interval_high).text);
+	if (sampling->budget_permille)
+		snprintf(budget, sizeof(budget), ", some %.1f %% of the CPU time (asked: %.1f %%)",
+			 sampling->cost_permille / 10.0, sampling->budget_permille / 10.0);
+	snprintf(buf, size, "sampled, %s%s%s%s",
+		 interval_text(profile->interval, "one sample per ").text,
+		 profile->interval > 1 ? " on average" : "", range, budget);
+}
+
 static void say_mode(const struct text_report *text)
 {
 	const struct profile *profile = text->profile;
 	const struct profile_coverage *coverage = &profile->coverage;
-	char mode[96] = "exact, every allocation";
+	char mode[320];
 
-	if (profile->interval != 1)
-		snprintf(mode, sizeof(mode), "sampled, one in %s",
-			 human_bytes(profile->interval).text);
+	mode_text(profile, mode, sizeof(mode));
 	text_say_labelled(
 		text, "Mode", "%s; %s slots hooked in %s modules%s%s%s%s", mode,
 		human_count(coverage->slots).text, human_count(coverage->modules).text,
@@ -396,8 +436,10 @@ static void say_losses(const struct text_report *text)
 	}
 	if (!fclose(out))
 		text_say_labelled(text, "Limits", "%s",
-				  first ? "none: each call was recorded with its whole stack"
-					: list);
+				  !first ? list
+				  : profile_is_sampled(text->profile)
+					  ? "none: each sample was recorded with its whole stack"
+					  : "none: each call was recorded with its whole stack");
 	if (coverage->core_left)
 		text_say_labelled(
 			text, NULL,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "resolver/report_verdict.h"
 
+#include <math.h>
+
 #include "resolver/array.h"
 
 #define QUARTERS 4
@@ -13,10 +15,11 @@
 #define HIGH_NS		 (300ull * 1000000000)
 
 /* A change below both is noise: a few blocks in flight. */
-#define NOISE_BYTES	(32 << 10)
-#define NOISE_SHARE	0.02
-#define ELSEWHERE_BYTES (4 << 20)
-#define KEPT_BYTES	(1 << 20)
+#define NOISE_BYTES	 (32 << 10)
+#define NOISE_SHARE	 0.02
+#define NOISE_DEVIATIONS 2 /* of an estimate */
+#define ELSEWHERE_BYTES	 (4 << 20)
+#define KEPT_BYTES	 (1 << 20)
 
 struct evidence {
 	uint64_t duration_ns;
@@ -24,8 +27,9 @@ struct evidence {
 	double inuse, peak;   /* at the end; ever */
 	double anon_rise;     /* over the last half */
 	bool anon_known;
-	double blocks_rise; /* of tracked blocks in use, over the last half */
-	double replaced;    /* frees of older blocks, over the last half */
+	double blocks_rise;  /* of tracked blocks in use, over the last half */
+	double replaced;     /* frees of older blocks, over the last half */
+	bool replaced_known; /* samples don't tell of older blocks */
 	double noise;
 };
 
@@ -74,7 +78,7 @@ static void gather_lows(const struct profile *profile, struct evidence *evidence
 	}
 }
 
-static struct evidence gather(const struct profile *profile)
+static struct evidence gather(const struct profile *profile, const struct report_sites *sites)
 {
 	const struct profile_snapshot *end = &profile->snapshot[profile->snapshot_count - 1];
 	const struct profile_snapshot *middle = snapshot_at(profile, end->time_ns / 2);
@@ -95,6 +99,8 @@ static struct evidence gather(const struct profile *profile)
 	evidence.noise = evidence.inuse * NOISE_SHARE;
 	if (evidence.noise < NOISE_BYTES)
 		evidence.noise = NOISE_BYTES;
+	evidence.noise += NOISE_DEVIATIONS * sqrt(sites->variance.inuse_bytes);
+	evidence.replaced_known = !profile_is_sampled(profile);
 	return evidence;
 }
 
@@ -167,6 +173,8 @@ static bool is_replacing(const struct evidence *evidence)
 {
 	bool anon_flat = evidence->anon_known && evidence->anon_rise < rise(evidence) / 4;
 
+	if (!evidence->replaced_known)
+		return anon_flat;
 	return evidence->blocks_rise > 0 && evidence->replaced > evidence->blocks_rise / 2 &&
 	       (anon_flat || evidence->replaced > evidence->blocks_rise * 0.9);
 }
@@ -239,7 +247,7 @@ struct report_verdict report_verdict(const struct profile *profile,
 		verdict.confidence = VERDICT_LOW;
 		return verdict;
 	}
-	evidence = gather(profile);
+	evidence = gather(profile, sites);
 	verdict.bytes_per_s = rise(&evidence) / ((double)evidence.duration_ns / 2e9);
 	verdict.kind = judge(&evidence, &verdict);
 	weigh(&evidence, &verdict);

@@ -34,12 +34,13 @@ void world_init(struct world *world, const struct world_options *options)
 	uint64_t arena = or_default(o->arena_size, 64ull << 20);
 	uint64_t live = or_default(o->live_buckets, buckets) * sizeof(struct ha_bucket);
 	uint64_t stripes = HA_STRIPES * stripe_size(sites), at = 2 * HA_PAGE;
+	uint64_t variances = HA_STRIPES * sites * sizeof(struct ha_variances);
 	struct ha_shm *shm;
 
 	memset(world, 0, sizeof(*world));
 	world->size = at + MODULES_SIZE + TABLES_SIZE + STACKS_SIZE + HA_PC_CACHE_SIZE +
 		      HA_TRIE_SIZE + HA_CANDIDATES_SIZE + HA_SCRATCH_SIZE +
-		      HA_SITE_HASH_SIZE(sites) + sites * 8 + arena + stripes + live +
+		      HA_SITE_HASH_SIZE(sites) + sites * 8 + arena + stripes + variances + live +
 		      HA_REGIONS * HA_PAGE;
 	shm = mmap(NULL, world->size, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -54,7 +55,7 @@ void world_init(struct world *world, const struct world_options *options)
 	shm->size = world->size;
 	shm->site_capacity = sites;
 	shm->stripe_size = stripe_size(sites);
-	shm->interval = 1;
+	shm->interval[HA_RATE_EXACT] = 1;
 	shm->site_next = 1;
 	region_place(world, HA_REGION_MODULES, MODULES_SIZE, &at);
 	region_place(world, HA_REGION_TABLES, TABLES_SIZE, &at);
@@ -68,6 +69,14 @@ void world_init(struct world *world, const struct world_options *options)
 	region_place(world, HA_REGION_SITE_ARENA, arena, &at);
 	region_place(world, HA_REGION_STRIPES, stripes, &at);
 	region_place(world, HA_REGION_LIVE, live, &at);
+	region_place(world, HA_REGION_VARIANCES, variances, &at);
+	if (o->interval) {
+		shm->sampling = 1;
+		shm->seed = 1;
+		shm->lines = (uint64_t)world->lines;
+		shm->filter = (uint64_t)world->filter;
+		world_set_interval(world, 1, o->interval);
+	}
 	world_add_segment(world, buckets);
 	world_publish_modules(world);
 }
@@ -236,6 +245,45 @@ struct ha_stripe world_counters(const struct world *world)
 
 	for (uint32_t i = 0; i < HA_STRIPES; i++)
 		words_add(&sum, stripe_at(world, i), sizeof(sum));
+	return sum;
+}
+
+void world_set_interval(struct world *world, uint32_t rate, uint64_t interval)
+{
+	world->shm->interval[rate] = interval;
+	world->shm->rate = rate;
+}
+
+static double wide_value(const struct ha_wide *wide)
+{
+	return (double)wide->high * 0x1p64 + (double)wide->low;
+}
+
+static const struct ha_variances *variances_at(const struct world *world, uint32_t line,
+					       uint32_t site)
+{
+	const struct ha_variances *all =
+		(const struct ha_variances *)((const char *)world->shm +
+					      world->shm->region[HA_REGION_VARIANCES].offset);
+
+	return &all[line * world->shm->site_capacity + site];
+}
+
+double world_alloc_variance(const struct world *world, uint32_t site)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < HA_STRIPES; i++)
+		sum += wide_value(&variances_at(world, i, site)->alloc_bytes);
+	return sum;
+}
+
+double world_inuse_variance(const struct world *world, uint32_t site)
+{
+	double sum = world_alloc_variance(world, site);
+
+	for (uint32_t i = 0; i < HA_STRIPES; i++)
+		sum -= wide_value(&variances_at(world, i, site)->freed_bytes);
 	return sum;
 }
 

@@ -17,6 +17,7 @@ struct world_options {
 	uint64_t arena_size;   /* bytes; 0: 64 MiB */
 	uint64_t buckets;      /* of the first segment, a power of two; 0: 65536 */
 	uint64_t live_buckets; /* of all segments that will be added; 0: as @buckets */
+	uint64_t interval;     /* of samples; 0: exact */
 	bool huge;	       /* ask for huge pages, for tests that touch all of it */
 };
 
@@ -28,6 +29,8 @@ struct world {
 	struct ha_module module[1024];
 	uint32_t modules;
 	uint32_t generation;
+	struct ha_line lines[HA_LINES]; /* with sampling, as in entry */
+	uint8_t filter[HA_FILTER_SIZE];
 };
 
 /* A row of a table made by hand; rows are sorted, the first is at 0. */
@@ -70,6 +73,13 @@ void world_publish_stacks(struct world *world, const struct ha_stack *stacks, si
 struct ha_sums world_site_sums(const struct world *world, uint32_t site);
 struct ha_sums world_sums(const struct world *world);
 struct ha_stripe world_counters(const struct world *world);
+
+/* Put @interval in force as rate @rate. */
+void world_set_interval(struct world *world, uint32_t rate, uint64_t interval);
+
+/* All stripes added up: the variances of one site's bytes. */
+double world_alloc_variance(const struct world *world, uint32_t site);
+double world_inuse_variance(const struct world *world, uint32_t site);
 
 /* Cells in use in all segments, and the bytes of their blocks. */
 uint64_t world_live_cells(const struct world *world, uint64_t *bytes);

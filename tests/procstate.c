@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ENTRY_BYTES_MAX (4 * 4096u)
+#define ENTRY_BYTES_MAX (20 * 4096)
 
 static uint64_t status_field(const char *path, const char *name, int base)
 {
@@ -200,7 +200,7 @@ static void mappings_compare(const struct procstate *before, const struct procst
 			      new->path);
 		entry_bytes += new->end - new->start;
 		ck_assert_msg(entry_bytes <= ENTRY_BYTES_MAX,
-			      "more than four new pages: %lx-%lx %s %s", new->start, new->end,
+			      "more than twenty new pages: %lx-%lx %s %s", new->start, new->end,
 			      new->protection, new->path);
 	}
 }

@@ -46,7 +46,7 @@ void procstate_deinit(struct procstate *state);
 
 /*
  * Fail the test unless @after is like @before, but for one new object of at
- * most four pages and what @ignore (of enum procstate_ignore) allows.
+ * most twenty pages and what @ignore (of enum procstate_ignore) allows.
  */
 void procstate_expect_same(const struct procstate *before, const struct procstate *after,
 			   unsigned int ignore);

@@ -217,6 +217,38 @@ struct profile *sample_server(void)
 	return profile;
 }
 
+/* Variances of samples 512 KiB apart. */
+static void set_variance(struct profile_site *site)
+{
+	const struct profile_sums *sums = &site->sums;
+	double one = 512 << 10, size = (double)sums->alloc_bytes / (double)sums->alloc_count + 1;
+
+	site->variance = (struct profile_variance){
+		.alloc_bytes = (double)sums->alloc_bytes * one,
+		.alloc_count = (double)sums->alloc_count * one / size,
+		.inuse_bytes = (double)profile_inuse_bytes(sums) * one,
+		.inuse_count = (double)profile_inuse_count(sums) * one / size,
+	};
+}
+
+struct profile *sample_sampled(void)
+{
+	struct profile *profile = sample_server();
+
+	profile->interval = 512 << 10;
+	profile->sampling = (struct profile_sampling){
+		.interval_low = 1,
+		.interval_high = 1 << 20,
+		.changes = 21,
+		.budget_permille = 20,
+		.cost_permille = 17,
+	};
+	profile->coverage.adopted = 0;
+	for (size_t i = 0; i < profile->site_count; i++)
+		set_variance(&profile->site[i]);
+	return profile;
+}
+
 /* ---- others ---- */
 
 struct profile *sample_large(uint32_t sites, uint32_t depth)

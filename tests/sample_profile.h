@@ -17,6 +17,9 @@ struct profile *sample_empty(void);
  */
 struct profile *sample_server(void);
 
+/* The same server, of which samples were taken. */
+struct profile *sample_sampled(void);
+
 /* @sites sites, each with a stack of its own of @depth frames; two snapshots. */
 struct profile *sample_large(uint32_t sites, uint32_t depth);
 

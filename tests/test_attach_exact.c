@@ -272,6 +272,26 @@ START_TEST(second_attach_starts_from_zero)
 }
 END_TEST
 
+/* Countdowns that samples have left must not hide a call. */
+START_TEST(attach_after_one_that_sampled_is_exact)
+{
+	child_start_target(&target, &folder, "leak_chain -t 4 -r 100");
+	run_start(&run, &folder, "-p %d --interval 64K -q -o %s", target.pid,
+		  folder_file(&folder, "out.hap"));
+	run_wait_attached(&run, target.pid);
+	json_free(record_end());
+	ck_assert_int_eq(unlink(folder_file(&folder, "out.hap")), 0);
+	run_deinit(&run);
+	record_begin("dlopen");
+	child_expect(&target, "go", "done");
+	CLEANUP(json_freep) struct json *report = record_end();
+	CLEANUP(json_freep) struct json *truths = json_parse(child_ask(&target, "stop"));
+
+	expect_exact(report, truths, chain_modules, true);
+	expect_full_coverage(report);
+}
+END_TEST
+
 START_TEST(ten_million_live_blocks_are_counted_exactly)
 {
 	static const char *const modules[] = {"many_live", NULL};
@@ -326,6 +346,7 @@ Suite *attach_exact_suite(void)
 	tcase_add_test(chain, thirty_two_threads_are_counted_exactly);
 	tcase_add_test(chain, thirty_two_threads_are_counted_exactly_by_the_map_loader);
 	tcase_add_test(chain, second_attach_starts_from_zero);
+	tcase_add_test(chain, attach_after_one_that_sampled_is_exact);
 	suite_add_tcase(suite, chain);
 
 	tcase_add_checked_fixture(many, setup, teardown);

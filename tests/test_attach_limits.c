@@ -40,7 +40,8 @@ START_TEST(untouched_memory_stays_untouched)
 	child_start_target(&target, &folder, "untouched");
 	child_expect(&target, "work", "ok");
 	before = procstate_status(target.pid, "RssAnon", 10);
-	run_start(&run, &folder, "-p %d -q --loader %s -o %s", target.pid, loaders[_i], file);
+	run_start(&run, &folder, "-p %d --exact -q --loader %s -o %s", target.pid, loaders[_i],
+		  file);
 	run_wait_attached(&run, target.pid);
 	wait_ms(300);
 	child_expect(&target, "work", "ok");
@@ -62,8 +63,8 @@ START_TEST(target_that_locks_all_memory_is_refused_and_unharmed)
 	child_start_target(&target, &folder, "untouched -l");
 	child_expect(&target, "work", "ok");
 	before = procstate_status(target.pid, "VmLck", 10);
-	run_program(&run, &folder, "-p %d -d 1 -q --loader %s -o %s", target.pid, loaders[_i],
-		    file);
+	run_program(&run, &folder, "-p %d --exact -d 1 -q --loader %s -o %s", target.pid,
+		    loaders[_i], file);
 	ck_assert_int_eq(run.status, 1);
 	ck_assert_msg(strstr(run.err, "mlockall"), "%s", run.err);
 	child_expect(&target, "work", "ok");
@@ -78,7 +79,7 @@ START_TEST(filter_that_kills_for_any_call_does_not_kill)
 	const char *file = folder_file(&folder, "x.hap");
 
 	child_start_target(&target, &folder, "filtered");
-	run_start(&run, &folder, "-p %d -q -o %s", target.pid, file);
+	run_start(&run, &folder, "-p %d --exact -q -o %s", target.pid, file);
 	run_wait_attached(&run, target.pid);
 	for (int i = 0; i < 10; i++)
 		child_expect(&target, "work", "ok");
@@ -98,7 +99,7 @@ START_TEST(dlopen_is_refused_under_a_filter)
 	const char *file = folder_file(&folder, "x.hap");
 
 	child_start_target(&target, &folder, "filtered");
-	run_program(&run, &folder, "-p %d -d 1 -q --loader dlopen -o %s", target.pid, file);
+	run_program(&run, &folder, "-p %d --exact -d 1 -q --loader dlopen -o %s", target.pid, file);
 	ck_assert_int_eq(run.status, 1);
 	ck_assert_msg(strstr(run.err, "seccomp filter"), "%s", run.err);
 	child_expect(&target, "work", "ok");
@@ -111,7 +112,8 @@ START_TEST(exception_of_operator_new_is_caught)
 
 	child_start_target(&target, &folder, "throws");
 	child_expect(&target, "work", "ok");
-	run_start(&run, &folder, "-p %d -q --loader %s -o %s", target.pid, loaders[_i], file);
+	run_start(&run, &folder, "-p %d --exact -q --loader %s -o %s", target.pid, loaders[_i],
+		  file);
 	run_wait_attached(&run, target.pid);
 	for (int i = 0; i < 10; i++)
 		child_expect(&target, "work", "ok");

@@ -68,7 +68,7 @@ static struct counts check_once(pid_t pid, unsigned int run_seconds)
 {
 	static unsigned int number;
 
-	run_program(&run, &folder, "-p %d --selfcheck -d %u -o %s", pid, run_seconds,
+	run_program(&run, &folder, "-p %d --exact --selfcheck -d %u -o %s", pid, run_seconds,
 		    folder_file(&folder, "check-%u.hap", number++));
 	return finished_counts();
 }
@@ -179,7 +179,7 @@ static void check_leak_chain(struct counts *sum)
 	struct counts counts;
 
 	child_start_target(&target, &folder, "leak_chain -t 4 -r 3000");
-	run_start(&run, &folder, "-p %d --selfcheck -o %s", target.pid, recording);
+	run_start(&run, &folder, "-p %d --exact --selfcheck -o %s", target.pid, recording);
 	run_wait_attached(&run, target.pid);
 	child_expect(&target, "go", "done");
 	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);

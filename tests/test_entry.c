@@ -182,6 +182,7 @@ START_TEST(countdown_passes_through_until_it_is_spent)
 	struct marked_call call;
 	struct ha_line *line;
 
+	hooked.entry->sampling = 1;
 	hooked.result = hooked_result(class);
 	hooked_call(stub, argument);
 	line = line_owned();
@@ -222,6 +223,23 @@ START_TEST(free_is_recorded_before_it_happens)
 }
 END_TEST
 
+START_TEST(free_of_what_was_never_recorded_passes_through)
+{
+	const uint64_t argument[4] = {HOOKED_BLOCK, 48, 16, 5};
+	uint64_t stub = hooked_logged_pair(0, HA_CLASS_FREE);
+	struct marked_call call;
+
+	hooked.entry->sampling = 1;
+	call = hooked_call(stub, argument);
+	assert_tail_jump(&call, argument);
+	ck_assert_uint_eq(hooked_lines_owned(), 0);
+	hooked.entry->filter[HA_FILTER_HASH(HOOKED_BLOCK)] = 1;
+	hooked_call(stub, argument);
+	ck_assert_uint_eq(hooked.events, 2);
+	assert_core(&hooked.event[0], HOOKED_FREE, HOOKED_BLOCK);
+}
+END_TEST
+
 START_TEST(free_of_null_passes_through)
 {
 	const uint64_t argument[4] = {0, 48, 16, 5};
@@ -242,6 +260,60 @@ static const struct {
 	{HA_CLASS_REALLOCARRAY, {0x7000, 30, 20, 4}, 600},
 };
 #define REALLOCATIONS ((int)(sizeof(reallocations) / sizeof(reallocations[0])))
+
+START_TEST(reallocation_of_what_was_never_recorded_counts_down)
+{
+	const uint64_t *argument = reallocations[_i].argument;
+	uint64_t stub = hooked_logged_pair(0, reallocations[_i].class);
+	uint64_t step = reallocations[_i].size + 1;
+	struct marked_call call;
+	struct ha_line *line;
+
+	hooked.entry->sampling = 1;
+	hooked.result = HOOKED_BLOCK;
+	hooked_call(stub, argument);
+	line = line_owned();
+	line->left = step;
+	call = hooked_call(stub, argument);
+	assert_tail_jump(&call, argument);
+	ck_assert_uint_eq(line->left, 0);
+	line->left = step;
+	hooked.entry->filter[HA_FILTER_HASH(argument[0])] = 1;
+	hooked_call(stub, argument);
+	ck_assert_uint_eq(hooked.events, 3);
+	ck_assert_int_eq(hooked.event[0].kind, HOOKED_REALLOC_BEGIN);
+	ck_assert_uint_eq(line->left, step);
+}
+END_TEST
+
+START_TEST(countdown_below_zero_is_spent)
+{
+	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
+	struct ha_line *line;
+
+	hooked.entry->sampling = 1;
+	hooked.result = HOOKED_BLOCK;
+	hooked_call(stub, allocations[0].argument);
+	line = line_owned();
+	line->left = (uint64_t)-7;
+	hooked_call(stub, allocations[0].argument);
+	ck_assert_uint_eq(hooked.events, 2);
+	ck_assert_int_eq(hooked.event[1].kind, HOOKED_ALLOC);
+}
+END_TEST
+
+START_TEST(exact_mode_looks_at_no_countdown)
+{
+	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
+
+	hooked.result = HOOKED_BLOCK;
+	hooked_call(stub, allocations[0].argument);
+	line_owned()->left = 1 << 20;
+	hooked_call(stub, allocations[0].argument);
+	ck_assert_uint_eq(hooked.events, 2);
+	ck_assert_uint_eq(line_owned()->left, 1 << 20);
+}
+END_TEST
 
 START_TEST(reallocation_is_framed_by_begin_and_end)
 {
@@ -437,7 +509,12 @@ static TCase *calls_case(void)
 	tcase_add_test(tcase, countdown_of_zero_stays_zero);
 	tcase_add_test(tcase, free_is_recorded_before_it_happens);
 	tcase_add_test(tcase, free_of_null_passes_through);
+	tcase_add_test(tcase, free_of_what_was_never_recorded_passes_through);
 	tcase_add_loop_test(tcase, reallocation_is_framed_by_begin_and_end, 0, REALLOCATIONS);
+	tcase_add_loop_test(tcase, reallocation_of_what_was_never_recorded_counts_down, 0,
+			    REALLOCATIONS);
+	tcase_add_test(tcase, countdown_below_zero_is_spent);
+	tcase_add_test(tcase, exact_mode_looks_at_no_countdown);
 	tcase_add_loop_test(tcase, reallocation_across_sessions_is_not_ended, 0, 2);
 	tcase_add_test(tcase, allocation_that_ends_after_stop_is_not_recorded);
 	tcase_add_test(tcase, resize_in_place_is_recorded_with_its_result);

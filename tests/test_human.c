@@ -89,6 +89,18 @@ START_TEST(times_are_utc)
 }
 END_TEST
 
+START_TEST(ranges_say_a_common_unit_once)
+{
+	ck_assert_str_eq(human_bytes_range(35546726, 38063308).text, "33.9 to 36.3 MiB");
+	ck_assert_str_eq(human_bytes_range(0, 1536).text, "0 B to 1.50 KiB");
+	ck_assert_str_eq(human_bytes_range(1048576, 1048577).text, "1.00 MiB");
+	ck_assert_str_eq(human_bytes_range(0, UINT64_MAX).text, "0 B to 16.0 EiB");
+	ck_assert_str_eq(human_count_range(70100, 73800).text, "70,100 to 73,800");
+	ck_assert_str_eq(human_count_range(9999999, 10000000).text, "9,999,999 to 10.0 M");
+	ck_assert_str_eq(human_count_range(7, 7).text, "7");
+}
+END_TEST
+
 Suite *human_suite(void)
 {
 	Suite *suite = suite_create("human");
@@ -102,6 +114,7 @@ Suite *human_suite(void)
 	tcase_add_test(tcase, rates_are_per_minute_or_hour);
 	tcase_add_test(tcase, share_of_nothing_is_nothing);
 	tcase_add_test(tcase, times_are_utc);
+	tcase_add_test(tcase, ranges_say_a_common_unit_once);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

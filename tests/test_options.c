@@ -52,6 +52,8 @@ START_TEST(attach_has_these_defaults)
 	ck_assert_ptr_null(options.output);
 	ck_assert_int_eq(options.loader, OPTIONS_LOADER_ANY);
 	ck_assert(!options.quiet && !options.exact && !options.selfcheck);
+	ck_assert_uint_eq(options.interval, 0);
+	ck_assert_uint_eq(options.overhead_permille, 20);
 }
 END_TEST
 
@@ -66,6 +68,50 @@ START_TEST(attach_takes_all_its_options)
 	ck_assert_int_eq(options.loader, OPTIONS_LOADER_MAP);
 	ck_assert(options.quiet && options.exact && options.selfcheck);
 	ck_assert_int_eq(parsed("-p 7 --loader dlopen").loader, OPTIONS_LOADER_DLOPEN);
+}
+END_TEST
+
+START_TEST(interval_takes_suffixes)
+{
+	ck_assert_uint_eq(parsed("-p 1 --interval 1000").interval, 1000);
+	ck_assert_uint_eq(parsed("-p 1 --interval=512K").interval, 512 << 10);
+	ck_assert_uint_eq(parsed("-p 1 --interval 4M").interval, 4 << 20);
+	ck_assert_uint_eq(parsed("-p 1 --interval 256G").interval, 256ull << 30);
+	ck_assert_uint_eq(parsed("-p 1 --interval 4M").overhead_permille, 0);
+	ck_assert(parsed("-p 1 --interval 1").exact);
+	ck_assert(!parsed("-p 1 --interval 2").exact);
+	ck_assert_uint_eq(parsed("-p 1 --exact").overhead_permille, 0);
+}
+END_TEST
+
+START_TEST(overhead_takes_a_decimal)
+{
+	ck_assert_uint_eq(parsed("-p 1 --overhead 5").overhead_permille, 50);
+	ck_assert_uint_eq(parsed("-p 1 --overhead 0.5").overhead_permille, 5);
+	ck_assert_uint_eq(parsed("-p 1 --overhead 12.34").overhead_permille, 123);
+	ck_assert_uint_eq(parsed("-p 1 --overhead 100").overhead_permille, 1000);
+}
+END_TEST
+
+START_TEST(sampling_is_said_in_one_way)
+{
+	refused("-p 1 --interval 0", "--interval needs bytes between samples, like 512K, not '0'");
+	refused("-p 1 --interval K", "--interval needs bytes between samples, like 512K, not 'K'");
+	refused("-p 1 --interval 257G",
+		"--interval needs bytes between samples, like 512K, not '257G'");
+	refused("-p 1 --interval 1KB",
+		"--interval needs bytes between samples, like 512K, not '1KB'");
+	refused("-p 1 --overhead 0", "--overhead needs a percentage from 0.1 to 100, not '0'");
+	refused("-p 1 --overhead 0.01",
+		"--overhead needs a percentage from 0.1 to 100, not '0.01'");
+	refused("-p 1 --overhead 100.1",
+		"--overhead needs a percentage from 0.1 to 100, not '100.1'");
+	refused("-p 1 --overhead x", "--overhead needs a percentage from 0.1 to 100, not 'x'");
+	refused("-p 1 --exact --interval 4K", "--exact and --interval exclude each other");
+	refused("-p 1 --overhead 2 --interval 4K", "--interval and --overhead exclude each other");
+	refused("-p 1 --overhead 2 --exact", "--exact and --overhead exclude each other");
+	refused("report x --interval 4K",
+		"--interval is an option of an attach, not of heapattach report");
 }
 END_TEST
 
@@ -223,6 +269,9 @@ Suite *options_suite(void)
 	tcase_add_test(tcase, attach_has_these_defaults);
 	tcase_add_test(tcase, attach_takes_all_its_options);
 	tcase_add_test(tcase, values_may_be_joined);
+	tcase_add_test(tcase, interval_takes_suffixes);
+	tcase_add_test(tcase, overhead_takes_a_decimal);
+	tcase_add_test(tcase, sampling_is_said_in_one_way);
 	tcase_add_test(tcase, duration_takes_fractions);
 	tcase_add_test(tcase, report_has_these_defaults);
 	tcase_add_test(tcase, report_takes_all_its_options);

@@ -10,8 +10,7 @@ static struct reader *reader;
 
 static void reader_make(void)
 {
-	const struct shm_options options = {
-		.site_capacity = 1024, .live_size_max = 16 << 20, .interval = 1};
+	const struct shm_options options = {.site_capacity = 1024, .live_size_max = 16 << 20};
 
 	assert_ok(shm_create(&options, &shm));
 	assert_ok(reader_create(shm, &reader));

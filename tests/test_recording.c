@@ -99,6 +99,34 @@ START_TEST(sums_come_back_at_each_time)
 }
 END_TEST
 
+START_TEST(samples_come_back_with_their_variances)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
+	CLEANUP(profile_freep) struct profile *read = round_trip(profile);
+
+	check_same(profile, read);
+	ck_assert_mem_eq(&read->sampling, &profile->sampling, sizeof(read->sampling));
+	for (size_t i = 0; i < profile->site_count; i++)
+		ck_assert_mem_eq(&read->site[i].variance, &profile->site[i].variance,
+				 sizeof(struct profile_variance));
+}
+END_TEST
+
+/* As written before there were samples, which is how exact ones are still written. */
+START_TEST(exact_recording_has_no_section_for_samples)
+{
+	CLEANUP(profile_freep) struct profile *exact = sample_server();
+	CLEANUP(profile_freep) struct profile *sampled = sample_sampled();
+	CLEANUP(freep) uint8_t *exact_body = NULL;
+	CLEANUP(freep) uint8_t *sampled_body = NULL;
+	size_t exact_size, sampled_size;
+
+	assert_ok(recording_encode(exact, &exact_body, &exact_size));
+	assert_ok(recording_encode(sampled, &sampled_body, &sampled_size));
+	ck_assert_uint_gt(sampled_size, exact_size + exact->site_count * 4 * 8);
+}
+END_TEST
+
 START_TEST(empty_profile_comes_back)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_empty();
@@ -354,6 +382,8 @@ Suite *recording_suite(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, server_comes_back_as_it_was);
 	tcase_add_test(tcase, sums_come_back_at_each_time);
+	tcase_add_test(tcase, samples_come_back_with_their_variances);
+	tcase_add_test(tcase, exact_recording_has_no_section_for_samples);
 	tcase_add_test(tcase, empty_profile_comes_back);
 	tcase_add_test(tcase, extreme_numbers_and_bytes_come_back);
 	tcase_add_test(tcase, fifty_thousand_sites_come_back);

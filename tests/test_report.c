@@ -60,6 +60,23 @@ START_TEST(text_fits_80_columns)
 }
 END_TEST
 
+START_TEST(text_of_samples_says_how_sure_it_is)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
+	CLEANUP(freep) char *text = report(profile, REPORT_TEXT, &usual);
+	char *save = NULL;
+
+	expect_contains(text, "sampled, one sample per 512 KiB on average");
+	expect_contains(text, "every allocation to 1.00 MiB)");
+	expect_contains(text, "some 1.7 % of the CPU time (asked: 2.0");
+	expect_contains(text, "+29.1 MiB  estimated");
+	/* 60,000 sessions of 440 bytes: 50 samples, so 28 % around 25.2 MiB. */
+	expect_contains(text, "95 % sure: 18.2 to 32.1 MiB still live");
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		ck_assert_msg(strlen(line) < 80, "too wide: %s", line);
+}
+END_TEST
+
 START_TEST(text_shows_top_n_and_counts_the_rest)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_server();
@@ -434,6 +451,31 @@ START_TEST(json_has_the_promised_fields)
 }
 END_TEST
 
+START_TEST(json_of_samples_has_intervals)
+{
+	static const char *const figures[] = {"inuse_bytes", "inuse_count", "alloc_bytes",
+					      "alloc_count", "freed_bytes", "freed_count"};
+	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
+	CLEANUP(freep) char *text = report(profile, REPORT_JSON, &usual);
+	CLEANUP(json_freep) struct json *json = json_parse(text);
+	const struct json *totals = json_get(json, "totals", JSON_OBJECT);
+
+	ck_assert_str_eq(json_text(json, "mode"), "sampled");
+	ck_assert_double_eq(json_number(json, "interval_bytes"), 512 << 10);
+	ck_assert_double_eq(
+		json_number(json_get(json, "sampling", JSON_OBJECT), "interval_high_bytes"),
+		1 << 20);
+	for (size_t i = 0; i < ARRAY_SIZE(figures); i++) {
+		char low[32], high[32];
+
+		snprintf(low, sizeof(low), "%s_low", figures[i]);
+		snprintf(high, sizeof(high), "%s_high", figures[i]);
+		ck_assert_double_lt(json_number(totals, low), json_number(totals, figures[i]));
+		ck_assert_double_gt(json_number(totals, high), json_number(totals, figures[i]));
+	}
+}
+END_TEST
+
 START_TEST(json_is_json_for_python_too)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_server();
@@ -687,6 +729,7 @@ Suite *report_suite(void)
 
 	tcase_add_test(text, text_is_as_it_always_was);
 	tcase_add_test(text, text_fits_80_columns);
+	tcase_add_test(text, text_of_samples_says_how_sure_it_is);
 	tcase_add_test(text, text_shows_top_n_and_counts_the_rest);
 	tcase_add_test(text, text_leaves_out_what_hardly_counts);
 	tcase_add_test(text, text_never_says_leak);
@@ -704,6 +747,7 @@ Suite *report_suite(void)
 	tcase_set_timeout(formats, 120);
 	tcase_add_test(formats, all_formats_have_the_same_totals);
 	tcase_add_test(formats, json_has_the_promised_fields);
+	tcase_add_test(formats, json_of_samples_has_intervals);
 	tcase_add_test(formats, json_is_json_for_python_too);
 	tcase_add_test(formats, folded_is_root_first_and_marks_inlined);
 	tcase_add_test(formats, folded_names_hold_no_semicolon);

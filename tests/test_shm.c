@@ -16,7 +16,6 @@ static void shm_make(void)
 	const struct shm_options options = {
 		.site_capacity = 2048,
 		.live_size_max = 64 << 20,
-		.interval = 1,
 		.session = 7,
 	};
 
@@ -37,7 +36,8 @@ START_TEST(header_describes_the_layout)
 
 	ck_assert_uint_eq(header->magic, HA_MAGIC);
 	ck_assert_uint_eq(header->session, 7);
-	ck_assert_uint_eq(header->interval, 1);
+	ck_assert_uint_eq(header->interval[header->rate], 1);
+	ck_assert_uint_eq(header->sampling, 0);
 	ck_assert_uint_eq(header->site_next, 1);
 	ck_assert_uint_eq(header->segments, 1);
 	for (i = 0; i < HA_REGIONS; i++) {

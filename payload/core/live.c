@@ -94,18 +94,25 @@ static inline uint64_t *cell_value(const struct cell *cell)
 	return &cell->bucket->value[cell->index];
 }
 
+static inline uint8_t *cell_mark(const struct cell *cell)
+{
+	return &cell->bucket->mark[cell->index];
+}
+
 static inline void cell_read(const struct cell *cell, struct live_block *ret)
 {
 	uint64_t key = load_relaxed(cell_key(cell)), value = load_relaxed(cell_value(cell));
 
 	ret->size = HA_VALUE_SIZE(value);
 	ret->tick = HA_VALUE_TICK(value);
+	ret->mark = load_relaxed(cell_mark(cell));
 	ret->site = HA_KEY_SITE(key);
 }
 
 static inline void cell_write(const struct cell *cell, uint64_t ptr, const struct live_block *block)
 {
 	store_relaxed(cell_value(cell), HA_VALUE(block->size, block->tick));
+	store_relaxed(cell_mark(cell), block->mark);
 	store_release(cell_key(cell), HA_KEY(ptr, block->site));
 }
 
@@ -311,15 +318,17 @@ void live_release(struct ha_shm *shm, uint64_t number)
 		store_release(cell_key(&cell), load_relaxed(cell_key(&cell)) & ~HA_KEY_BUSY);
 }
 
-bool live_retire(struct ha_shm *shm, uint64_t number, struct live_block *ret)
+uint64_t live_retire(struct ha_shm *shm, uint64_t number, struct live_block *ret)
 {
 	struct cell cell = cell_held(shm, number);
+	uint64_t ptr;
 
 	if (!cell.bucket)
-		return false;
+		return 0;
+	ptr = HA_KEY_PTR(load_relaxed(cell_key(&cell)));
 	cell_read(&cell, ret);
 	cell_clear(&cell);
-	return true;
+	return ptr;
 }
 
 bool live_update(struct ha_shm *shm, uint64_t number, uint64_t ptr, const struct live_block *block,

@@ -33,6 +33,7 @@ struct live_block {
 	uint64_t size; /* at most HA_VALUE_SIZE_MAX */
 	uint32_t site;
 	uint32_t tick;
+	uint8_t mark; /* HA_MARK_RATE; 0: stands for itself */
 };
 
 enum live_insert {
@@ -69,8 +70,8 @@ uint64_t live_held_size(const struct ha_shm *shm, uint64_t cell);
 /* The held cell @cell: put back as it was. */
 void live_release(struct ha_shm *shm, uint64_t cell);
 
-/* The held cell @cell: emptied. False if it isn't a held cell. */
-bool live_retire(struct ha_shm *shm, uint64_t cell, struct live_block *ret);
+/* The held cell @cell: emptied. Where its block was, or 0 if it isn't a held cell. */
+uint64_t live_retire(struct ha_shm *shm, uint64_t cell, struct live_block *ret);
 
 /*
  * The held cell @cell, if it holds @ptr: replaced by @block. False, and then

@@ -6,7 +6,9 @@
 #include "payload/arch/x86_64/thread_pointer.h"
 #include "payload/core/capture.h"
 #include "payload/core/core.h"
+#include "payload/core/filter.h"
 #include "payload/core/live.h"
+#include "payload/core/sample.h"
 #include "payload/core/scratch.h"
 #include "payload/core/shm.h"
 #include "payload/core/sites.h"
@@ -40,18 +42,69 @@ static bool pass_through(struct ha_shm *shm)
 	return true;
 }
 
-static void sums_alloc(struct stripe stripe, const struct live_block *block)
+static void variance_add(struct stripe stripe, struct ha_wide *sum, uint64_t a, uint64_t b)
+{
+	unsigned __int128 amount = (unsigned __int128)a * b;
+
+	if (UNLIKELY(stripe.shared))
+		counter_add_wide_shared(&sum->low, &sum->high, (uint64_t)amount,
+					(uint64_t)(amount >> 64));
+	else
+		counter_add_wide(&sum->low, &sum->high, (uint64_t)amount, (uint64_t)(amount >> 64));
+}
+
+static struct sample_weight block_weight(const struct ha_shm *shm, const struct live_block *block)
+{
+	return sample_weigh(load_relaxed(&shm->interval[HA_MARK_RATE(block->mark)]), block->size,
+			    block->mark);
+}
+
+static NOINLINE void sample_alloc(struct ha_shm *shm, struct stripe stripe,
+				  const struct live_block *block)
+{
+	struct ha_sums *sums = stripe_sums(stripe, block->site);
+	struct ha_variances *variances = stripe_variances(shm, stripe, block->site);
+	struct sample_weight weight = block_weight(shm, block);
+
+	stripe_add(stripe, &sums->alloc_bytes, weight.bytes);
+	stripe_add(stripe, &sums->alloc_count, weight.count);
+	variance_add(stripe, &variances->alloc_bytes, weight.bytes, weight.bytes - block->size);
+	variance_add(stripe, &variances->alloc_count, weight.count, weight.count - 1);
+}
+
+static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
+				  const struct live_block *block)
+{
+	struct ha_sums *sums = stripe_sums(stripe, block->site);
+	struct ha_variances *variances = stripe_variances(shm, stripe, block->site);
+	struct sample_weight weight = block_weight(shm, block);
+
+	stripe_add(stripe, &sums->freed_bytes, weight.bytes);
+	stripe_add(stripe, &sums->freed_count, weight.count);
+	variance_add(stripe, &variances->freed_bytes, weight.bytes, weight.bytes - block->size);
+	variance_add(stripe, &variances->freed_count, weight.count, weight.count - 1);
+}
+
+static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 
+	if (UNLIKELY(block->mark)) {
+		sample_alloc(shm, stripe, block);
+		return;
+	}
 	stripe_add(stripe, &sums->alloc_bytes, block->size);
 	stripe_add(stripe, &sums->alloc_count, 1);
 }
 
-static void sums_freed(struct stripe stripe, const struct live_block *block)
+static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 
+	if (UNLIKELY(block->mark)) {
+		sample_freed(shm, stripe, block);
+		return;
+	}
 	stripe_add(stripe, &sums->freed_bytes, block->size);
 	stripe_add(stripe, &sums->freed_count, 1);
 }
@@ -105,8 +158,16 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 
 /* ---- blocks ---- */
 
+/* Whether this allocation is recorded. An exact session does not ask. */
+static bool is_wanted(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint8_t *mark_ret)
+{
+	*mark_ret = 0;
+	return LIKELY(!shm->sampling) || sample_take(shm, stripe, size, mark_ret);
+}
+
 static void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size,
-		       struct stripe stripe, uint64_t line_index, struct live_block *ret)
+		       uint8_t mark, struct stripe stripe, uint64_t line_index,
+		       struct live_block *ret)
 {
 	if (UNLIKELY(size > HA_VALUE_SIZE_MAX)) {
 		stripe_add(stripe, &stripe.counters->oversized, 1);
@@ -115,15 +176,16 @@ static void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_
 	ret->size = size;
 	ret->site = site_of_call(shm, frame, stripe, line_index);
 	ret->tick = load_relaxed(&shm->tick);
+	ret->mark = mark;
 }
 
 /* @ptr was handed out though it is in the live table: as @old. */
-static void count_replaced(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr,
-			   const struct live_block *old)
+static void count_replaced(struct ha_shm *shm, struct stripe stripe, const struct ha_frame *frame,
+			   uint64_t ptr, const struct live_block *old)
 {
 	const struct ha_stripe *counters = stripe.counters;
 
-	sums_freed(stripe, old);
+	sums_freed(shm, stripe, old);
 	if (!stripe.shared && counters->last_ptr == ptr &&
 	    counters->last_sp < (uint64_t)(frame + 1)) {
 		stripe_add(stripe, &stripe.counters->nested_duplicates, 1);
@@ -157,12 +219,14 @@ static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struc
 		count_untracked(stripe, block->size);
 		return;
 	case LIVE_REPLACED:
-		count_replaced(stripe, frame, ptr, &old);
+		count_replaced(shm, stripe, frame, ptr, &old);
 		break;
 	case LIVE_INSERTED:
+		if (UNLIKELY(shm->sampling))
+			filter_add(shm, ptr);
 		break;
 	}
-	sums_alloc(stripe, block);
+	sums_alloc(shm, stripe, block);
 	remember_last(stripe, frame, ptr);
 }
 
@@ -170,14 +234,16 @@ static void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct
 			uint64_t line_index, uint64_t ptr, uint64_t size)
 {
 	struct live_block block;
+	uint8_t mark;
 
+	if (UNLIKELY(!ptr) || !is_wanted(shm, stripe, size, &mark))
+		return;
 	if (UNLIKELY(!live_accepts(ptr))) {
-		if (ptr)
-			count_untracked(stripe, size);
+		count_untracked(stripe, size);
 		return;
 	}
 	live_prefetch(shm, ptr);
-	block_make(shm, frame, size, stripe, line_index, &block);
+	block_make(shm, frame, size, mark, stripe, line_index, &block);
 	block_record(shm, frame, stripe, ptr, &block);
 }
 
@@ -191,9 +257,13 @@ static void count_adopted(struct stripe stripe, uint64_t size)
 static void held_retire(struct ha_shm *shm, struct stripe stripe, uint64_t cell)
 {
 	struct live_block old;
+	uint64_t ptr = live_retire(shm, cell, &old);
 
-	if (live_retire(shm, cell, &old))
-		sums_freed(stripe, &old);
+	if (!ptr)
+		return;
+	if (UNLIKELY(shm->sampling))
+		filter_remove(shm, ptr);
+	sums_freed(shm, stripe, &old);
 }
 
 /* The block of a held cell is still at @ptr, but another one. False: it isn't at @ptr. */
@@ -204,8 +274,8 @@ static bool held_update(struct ha_shm *shm, const struct ha_frame *frame, struct
 
 	if (!live_update(shm, cell, ptr, block, &old))
 		return false;
-	sums_freed(stripe, &old);
-	sums_alloc(stripe, block);
+	sums_freed(shm, stripe, &old);
+	sums_alloc(shm, stripe, block);
 	remember_last(stripe, frame, ptr);
 	return true;
 }
@@ -231,10 +301,14 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 	if (UNLIKELY(pass_through(shm)))
 		return;
 	stripe_add(stripe, &stripe.counters->events, 1);
-	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block)))
-		sums_freed(stripe, &block);
-	else if (ptr)
+	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block))) {
+		if (UNLIKELY(shm->sampling))
+			filter_remove(shm, ptr);
+		sums_freed(shm, stripe, &block);
+	} else if (ptr && !shm->sampling) {
+		/* Of blocks that were not samples nothing is known. */
 		stripe_add(stripe, &stripe.counters->unknown_frees, 1);
+	}
 }
 
 uint64_t core_realloc_begin(struct ha_shm *shm, uint64_t old, uint64_t line_index)
@@ -258,44 +332,55 @@ static uint64_t token_cell(const struct ha_shm *shm, uint64_t token)
 	return held ? TOKEN_CELL(token) : LIVE_NO_CELL;
 }
 
-void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t token,
-		      uint64_t ptr, uint64_t size, uint64_t line_index)
+/* The block of a held cell has become @ptr, of @size bytes. */
+static void held_resize(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			uint64_t cell, uint64_t ptr, uint64_t size)
 {
-	struct stripe stripe = stripe_of(shm, line_index);
-	uint64_t cell = token_cell(shm, token);
 	struct live_block block;
+	uint8_t mark;
 
-	if (UNLIKELY(pass_through(shm)))
-		return;
-	stripe_add(stripe, &stripe.counters->events, 1);
-	if (!ptr && size) {
-		live_release(shm, cell);
-		return;
-	}
-	if (cell == LIVE_NO_CELL) {
-		if (ptr && token != TOKEN_NO_BLOCK)
-			count_adopted(stripe, size);
-		block_alloc(shm, frame, stripe, line_index, ptr, size);
-		return;
-	}
-	if (UNLIKELY(!live_accepts(ptr))) {
+	if (UNLIKELY(!live_accepts(ptr)) || !is_wanted(shm, stripe, size, &mark)) {
 		held_retire(shm, stripe, cell);
-		if (ptr)
+		if (ptr && !live_accepts(ptr))
 			count_untracked(stripe, size);
 		return;
 	}
-	block_make(shm, frame, size, stripe, line_index, &block);
+	block_make(shm, frame, size, mark, stripe, stripe.line, &block);
 	if (held_update(shm, frame, stripe, cell, ptr, &block))
 		return;
 	held_retire(shm, stripe, cell);
 	block_record(shm, frame, stripe, ptr, &block);
 }
 
+void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t token,
+		      uint64_t ptr, uint64_t size, uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+	uint64_t cell = token_cell(shm, token);
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	stripe_add(stripe, &stripe.counters->events, 1);
+	if (!ptr && size) {
+		live_release(shm, cell);
+	} else if (cell == LIVE_NO_CELL) {
+		if (ptr && token != TOKEN_NO_BLOCK && !shm->sampling)
+			count_adopted(stripe, size);
+		block_alloc(shm, frame, stripe, line_index, ptr, size);
+	} else {
+		held_resize(shm, frame, stripe, cell, ptr, size);
+	}
+}
+
+/*
+ * Where samples are taken, each call is one that ends the old block and begins
+ * a new one, though the size be the same: of a block that is no sample the old
+ * size is not known, and it must not get a second chance that samples do not.
+ */
 void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
 		  uint64_t line_index)
 {
 	struct stripe stripe = stripe_of(shm, line_index);
-	struct live_block block;
 	uint64_t cell;
 
 	if (UNLIKELY(pass_through(shm) || !live_accepts(ptr)))
@@ -303,12 +388,12 @@ void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr
 	stripe_add(stripe, &stripe.counters->events, 1);
 	cell = live_hold(shm, ptr);
 	if (cell == LIVE_NO_CELL) {
-		count_adopted(stripe, size);
+		if (!shm->sampling)
+			count_adopted(stripe, size);
 		block_alloc(shm, frame, stripe, line_index, ptr, size);
-	} else if (live_held_size(shm, cell) == size) {
+	} else if (!shm->sampling && live_held_size(shm, cell) == size) {
 		live_release(shm, cell);
 	} else {
-		block_make(shm, frame, size, stripe, line_index, &block);
-		held_update(shm, frame, stripe, cell, ptr, &block);
+		held_resize(shm, frame, stripe, cell, ptr, size);
 	}
 }

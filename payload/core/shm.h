@@ -45,7 +45,8 @@ static inline bool shm_is_orphan(const struct ha_shm *shm)
 /* A thread's own part of the sums and counters. */
 struct stripe {
 	struct ha_stripe *counters;
-	bool shared; /* other threads add to it too */
+	uint32_t line; /* its number */
+	bool shared;   /* other threads add to it too */
 };
 
 static inline struct stripe stripe_of(const struct ha_shm *shm, uint64_t line_index)
@@ -53,12 +54,20 @@ static inline struct stripe stripe_of(const struct ha_shm *shm, uint64_t line_in
 	char *stripes = shm_region(shm, HA_REGION_STRIPES);
 
 	return (struct stripe){(struct ha_stripe *)(stripes + line_index * shm->stripe_size),
-			       line_index >= HA_LINES};
+			       (uint32_t)line_index, line_index >= HA_LINES};
 }
 
 static inline struct ha_sums *stripe_sums(struct stripe stripe, uint32_t site)
 {
 	return (struct ha_sums *)(stripe.counters + 1) + site;
+}
+
+static inline struct ha_variances *stripe_variances(const struct ha_shm *shm, struct stripe stripe,
+						    uint32_t site)
+{
+	struct ha_variances *variances = shm_region(shm, HA_REGION_VARIANCES);
+
+	return variances + stripe.line * shm->site_capacity + site;
 }
 
 static inline void stripe_add(struct stripe stripe, uint64_t *counter, uint64_t amount)

@@ -35,6 +35,10 @@ SAME(LINE_HASH_MULTIPLIER, HA_HASH_MULTIPLIER);
 SAME((uint32_t)((LINE_HASH_MULTIPLIER * 0x7f1234567890ull) >> LINE_HASH_SHIFT),
      HA_LINE_HASH(0x7f1234567890ull));
 SAME(1ull << (64 - LINE_HASH_SHIFT), HA_LINES);
+SAME((uint32_t)((0x7f1234567890ull >> FILTER_ADDRESS_SHIFT) * LINE_HASH_MULTIPLIER >>
+		FILTER_HASH_SHIFT),
+     HA_FILTER_HASH(0x7f1234567890ull));
+SAME(1ull << (64 - FILTER_HASH_SHIFT), HA_FILTER_SIZE);
 
 SAME(ENTRY_STATE, offsetof(struct ha_entry, state));
 SAME(ENTRY_GATE, offsetof(struct ha_entry, gate));
@@ -48,9 +52,11 @@ SAME(ENTRY_SESSION, offsetof(struct ha_entry, session));
 SAME(ENTRY_BODIES, offsetof(struct ha_entry, bodies));
 SAME(ENTRY_BODIES_END - ENTRY_BODIES, sizeof(((struct ha_entry *)0)->bodies));
 SAME(ENTRY_BARE_THREADS, offsetof(struct ha_entry, bare_threads));
+SAME(ENTRY_SAMPLING, offsetof(struct ha_entry, sampling));
 SAME(ENTRY_PAIRS, offsetof(struct ha_entry, pairs));
 SAME(ENTRY_SHARED_LINES, offsetof(struct ha_entry, shared));
 SAME(ENTRY_LINES, offsetof(struct ha_entry, lines));
+SAME(ENTRY_FILTER, offsetof(struct ha_entry, filter));
 SAME(ENTRY_STRUCT_SIZE, sizeof(struct ha_entry));
 
 /* enter tells a shared line by its address below the lines. */

@@ -70,24 +70,45 @@ entry_stubs:
 .endm
 
 /*
- * Take r10 + 1 bytes off the thread's countdown and tail-jump to the original,
- * or go to \slow when the countdown has run out.
+ * Where every call is recorded, go to \slow. Else take r10 + 1 bytes off the
+ * thread's countdown and tail-jump to the original, or go to \slow when the
+ * countdown does not suffice; it is then as it was.
  *
- * The comparison alone would do in exact mode, where left is 0: nothing is
- * written then, so a handler never sees a countdown that has wrapped. The
- * subtraction is checked once more because a handler may have taken its share
- * since. A line that nobody owns has left 0, so a thread pointer of 0 cannot
- * pass here for its owner.
+ * The subtraction is checked once more because a handler may have taken its
+ * share since, or the injector put it to 0. The sign is looked at, not the
+ * borrow: a countdown below 0 ends in core, however that came about. A line
+ * that nobody owns has left 0, so a thread pointer of 0 cannot pass here for
+ * its owner.
  */
 .macro countdown slow
+	cmpl	$0, entry + ENTRY_SAMPLING(%rip)
+	je	\slow
+	first_probe
 	cmp	%rax, LINE_KEY(%r9)
 	jne	\slow
 	lea	1(%r10), %rax
 	cmp	%rax, LINE_LEFT(%r9)
 	jb	\slow
 	sub	%rax, LINE_LEFT(%r9)
-	jb	\slow
+	js	\slow
 	jmp	*PAIR_CALL(%r11)
+.endm
+
+/*
+ * Go to \slow where every block is recorded, or where the one at rdi may be.
+ * Changes rax, r8.
+ */
+.macro filter slow
+	cmpl	$0, entry + ENTRY_SAMPLING(%rip)
+	je	\slow
+	mov	%rdi, %rax
+	shr	$FILTER_ADDRESS_SHIFT, %rax
+	movabs	$LINE_HASH_MULTIPLIER, %r8
+	imul	%r8, %rax
+	shr	$FILTER_HASH_SHIFT, %rax
+	lea	entry + ENTRY_FILTER(%rip), %r8
+	cmpb	$0, (%r8, %rax)
+	jne	\slow
 .endm
 
 /* One more, or one less, on the line's depth. With r8 = the lines: those below it are shared. */
@@ -226,12 +247,10 @@ entry_stubs:
 	body	body_alloc		/* (size, ...) */
 	mov	%rdi, %r10
 allocate:
-	first_probe
 	countdown slow_alloc
 
 	body	body_aligned		/* (align, size) */
 	mov	%rsi, %r10
-	first_probe
 	countdown slow_alloc
 
 	/*
@@ -242,12 +261,10 @@ allocate:
 	mov	%rdi, %r10
 	imul	%rsi, %r10
 	jo	pass
-	first_probe
 	countdown slow_alloc
 
 	body	body_posix_memalign	/* (ret, align, size) */
 	mov	%rdx, %r10
-	first_probe
 	countdown slow_posix_memalign
 
 	body	body_reallocarray	/* (old, n, size) */
@@ -261,14 +278,17 @@ allocate:
 reallocate:
 	test	%rdi, %rdi
 	jz	allocate
-	jmp	slow_realloc
-
-pass:
-	jmp	*PAIR_CALL(%r11)
+	filter	slow_realloc
+	countdown slow_realloc
 
 	body	body_free		/* (ptr, ...) */
 	test	%rdi, %rdi
 	jz	pass
+	filter	slow_free
+pass:
+	jmp	*PAIR_CALL(%r11)
+
+slow_free:
 	pass_if_off
 	.cfi_remember_state
 	push_argument %rbx
