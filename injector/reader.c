@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/reader.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "resolver/cleanup.h"
@@ -223,38 +224,46 @@ static void site_sum(const struct stripes *stripes, size_t site, struct ha_sums 
 	}
 }
 
-/* The carry may come after the low half, or between the two reads. */
-static double wide_load(const struct ha_wide *wide)
-{
-	uint64_t low = load(&wide->low), high = load(&wide->high);
+typedef unsigned __int128 wide;
 
-	return (double)high * 0x1p64 + (double)low;
+/* While the target runs, the carry may be missing; after the stop it is there. */
+static wide wide_load(const struct ha_wide *from)
+{
+	uint64_t low = load(&from->low);
+
+	return (wide)load(&from->high) << 64 | low;
 }
 
-static double more_than_zero(double value)
+/* Freed variances may have been read before those that they cancel. */
+static double variance_value(wide sum)
 {
-	return value > 0 ? value : 0;
+	bool negative = (__int128)sum < 0;
+
+	return negative ? 0 : ldexp((double)sum, -(int)HA_VARIANCE_BITS);
 }
 
 static void variance_read(struct reader *reader, const struct stripes *stripes, size_t number)
 {
 	const struct ha_variances *all = shm_region(reader->shm, HA_REGION_VARIANCES);
-	struct reader_variance sum = {0};
+	wide alloc_bytes = 0, alloc_count = 0, freed_bytes = 0, freed_count = 0;
 	size_t i;
 
 	for (i = 0; i < stripes->count; i++) {
 		const struct ha_variances *from =
 			&all[stripes->number[i] * reader->shm->site_capacity + number];
-		double bytes = wide_load(&from->alloc_bytes), count = wide_load(&from->alloc_count);
 
-		sum.alloc_bytes += bytes;
-		sum.alloc_count += count;
-		sum.inuse_bytes += bytes - wide_load(&from->freed_bytes);
-		sum.inuse_count += count - wide_load(&from->freed_count);
+		freed_bytes += wide_load(&from->freed_bytes);
+		freed_count += wide_load(&from->freed_count);
+		alloc_bytes += wide_load(&from->alloc_bytes);
+		alloc_count += wide_load(&from->alloc_count);
 	}
-	sum.inuse_bytes = more_than_zero(sum.inuse_bytes);
-	sum.inuse_count = more_than_zero(sum.inuse_count);
-	reader->site[number].variance = sum;
+	/* The difference before it is rounded: it may be tiny. */
+	reader->site[number].variance = (struct reader_variance){
+		.alloc_bytes = variance_value(alloc_bytes),
+		.alloc_count = variance_value(alloc_count),
+		.inuse_bytes = variance_value(alloc_bytes - freed_bytes),
+		.inuse_count = variance_value(alloc_count - freed_count),
+	};
 }
 
 static void totals_make(struct reader *reader)

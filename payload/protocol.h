@@ -350,10 +350,12 @@ struct ha_wide {
 
 /*
  * The variances of the sums of one site in one stripe; samples only. A sample
- * of size bytes that stands for count blocks and bytes bytes adds
- * count * (count - 1) and bytes * (bytes - size): unbiased, rounding included.
- * What is in use has the variance alloc - freed.
+ * of size bytes that stands for count blocks and bytes bytes adds the mean of
+ * count * (count - 1) and bytes * (bytes - size) over both ways of rounding:
+ * unbiased, and above 0 also where hardly any block is missed. With
+ * HA_VARIANCE_BITS behind the point. In use has the variance alloc - freed.
  */
+#define HA_VARIANCE_BITS 24u
 struct ha_variances {
 	struct ha_wide alloc_bytes, freed_bytes;
 	struct ha_wide alloc_count, freed_count;

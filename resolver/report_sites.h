@@ -40,7 +40,11 @@ MUST_CHECK struct error *report_sites_init(const struct profile *profile, enum r
 					   struct report_sites *ret);
 void report_sites_deinit(struct report_sites *sites);
 
-/* Between which figures the truth lies, in 95 of 100 cases; the figures themselves if exact. */
+/*
+ * Between which figures the truth lies, in 95 of 100 cases; the figures
+ * themselves if exact. Blocks of which none was seen are taken to be as large
+ * as those that @sums counts as allocated.
+ */
 struct report_intervals {
 	struct estimate inuse_bytes, inuse_count;
 	struct estimate alloc_bytes, alloc_count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 #include "tests/core_world.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -254,9 +255,11 @@ void world_set_interval(struct world *world, uint32_t rate, uint64_t interval)
 	world->shm->rate = rate;
 }
 
-static double wide_value(const struct ha_wide *wide)
+typedef unsigned __int128 wide;
+
+static wide wide_value(const struct ha_wide *from)
 {
-	return (double)wide->high * 0x1p64 + (double)wide->low;
+	return (wide)from->high << 64 | from->low;
 }
 
 static const struct ha_variances *variances_at(const struct world *world, uint32_t line,
@@ -271,20 +274,21 @@ static const struct ha_variances *variances_at(const struct world *world, uint32
 
 double world_alloc_variance(const struct world *world, uint32_t site)
 {
-	double sum = 0;
+	wide sum = 0;
 
 	for (uint32_t i = 0; i < HA_STRIPES; i++)
 		sum += wide_value(&variances_at(world, i, site)->alloc_bytes);
-	return sum;
+	return ldexp((double)sum, -(int)HA_VARIANCE_BITS);
 }
 
 double world_inuse_variance(const struct world *world, uint32_t site)
 {
-	double sum = world_alloc_variance(world, site);
+	wide sum = 0;
 
 	for (uint32_t i = 0; i < HA_STRIPES; i++)
-		sum -= wide_value(&variances_at(world, i, site)->freed_bytes);
-	return sum;
+		sum += wide_value(&variances_at(world, i, site)->alloc_bytes) -
+		       wide_value(&variances_at(world, i, site)->freed_bytes);
+	return ldexp((double)sum, -(int)HA_VARIANCE_BITS);
 }
 
 uint64_t world_live_cells(const struct world *world, uint64_t *bytes)

@@ -240,6 +240,29 @@ START_TEST(weights_are_right_for_each_interval)
 }
 END_TEST
 
+/* Also where nearly every block is a sample, and rounding up is rare. */
+START_TEST(variances_are_those_of_the_estimates)
+{
+	static const uint64_t sizes[] = {0, 10, 99, 300, 640, 800};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		double p = -expm1(-(double)(sizes[i] + 1) / 100), size = (double)sizes[i];
+		struct sample_weight weight = sample_weigh(100, sizes[i], 1);
+		double inverse = 1 / p, up = inverse - floor(inverse);
+		/* E[w^2] - E[w] for each sample; p times that is the variance of one block. */
+		double count = inverse * inverse + up * (1 - up) - inverse;
+		double bytes = size * size * inverse * (inverse - 1);
+
+		ck_assert_double_eq_tol(
+			ldexp((double)weight.count_variance, -(int)HA_VARIANCE_BITS), count,
+			1e-4 + count * 1e-5);
+		ck_assert_double_eq_tol(
+			ldexp((double)weight.bytes_variance, -(int)HA_VARIANCE_BITS), bytes,
+			0.26 + bytes * 1e-5);
+	}
+}
+END_TEST
+
 /* ---- which calls are samples ---- */
 
 START_TEST(samples_are_binomial_for_each_size)
@@ -652,6 +675,7 @@ Suite *core_sample_suite(void)
 	suite_add_tcase(suite, draws);
 	tcase_add_test(weights, weights_are_the_inverse_of_the_probability);
 	tcase_add_test(weights, weights_are_right_for_each_interval);
+	tcase_add_test(weights, variances_are_those_of_the_estimates);
 	tcase_add_test(weights, samples_are_binomial_for_each_size);
 	tcase_add_test(weights, shared_lines_sample_as_often);
 	tcase_add_test(weights, first_call_of_a_line_is_a_sample_as_often_as_others);

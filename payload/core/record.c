@@ -42,10 +42,8 @@ static bool pass_through(struct ha_shm *shm)
 	return true;
 }
 
-static void variance_add(struct stripe stripe, struct ha_wide *sum, uint64_t a, uint64_t b)
+static void variance_add(struct stripe stripe, struct ha_wide *sum, unsigned __int128 amount)
 {
-	unsigned __int128 amount = (unsigned __int128)a * b;
-
 	if (UNLIKELY(stripe.shared))
 		counter_add_wide_shared(&sum->low, &sum->high, (uint64_t)amount,
 					(uint64_t)(amount >> 64));
@@ -68,8 +66,8 @@ static NOINLINE void sample_alloc(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->alloc_bytes, weight.bytes);
 	stripe_add(stripe, &sums->alloc_count, weight.count);
-	variance_add(stripe, &variances->alloc_bytes, weight.bytes, weight.bytes - block->size);
-	variance_add(stripe, &variances->alloc_count, weight.count, weight.count - 1);
+	variance_add(stripe, &variances->alloc_bytes, weight.bytes_variance);
+	variance_add(stripe, &variances->alloc_count, weight.count_variance);
 }
 
 static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
@@ -81,8 +79,8 @@ static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->freed_bytes, weight.bytes);
 	stripe_add(stripe, &sums->freed_count, weight.count);
-	variance_add(stripe, &variances->freed_bytes, weight.bytes, weight.bytes - block->size);
-	variance_add(stripe, &variances->freed_count, weight.count, weight.count - 1);
+	variance_add(stripe, &variances->freed_bytes, weight.bytes_variance);
+	variance_add(stripe, &variances->freed_count, weight.count_variance);
 }
 
 static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)

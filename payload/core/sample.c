@@ -2,7 +2,7 @@
 #include "payload/core/sample.h"
 
 /* Fixed point: numbers with so many bits behind the point. */
-#define Q24	   24u
+#define Q24	   HA_VARIANCE_BITS
 #define Q32	   32u
 #define ONE_Q24	   (1ull << Q24)
 #define ONE_Q32	   (1ull << Q32)
@@ -102,6 +102,18 @@ static struct exact_weight weight_of(uint64_t interval, uint64_t size)
 	return (struct exact_weight){(wide)inverse * size, inverse};
 }
 
+/*
+ * What a sample of @size (1 for the count) adds to the variance: the mean of
+ * w * (w - size), where w is @weight_q24 rounded at random.
+ */
+static wide variance_q24(wide weight_q24, uint64_t size)
+{
+	uint64_t whole = (uint64_t)(weight_q24 >> Q24);
+	uint64_t rest_q24 = (uint64_t)weight_q24 & (ONE_Q24 - 1);
+
+	return ((wide)whole * (whole - size) << Q24) + (wide)rest_q24 * (2 * whole + 1 - size);
+}
+
 struct sample_weight sample_weigh(uint64_t interval, uint64_t size, uint8_t mark)
 {
 	struct exact_weight weight = weight_of(interval, size);
@@ -109,6 +121,8 @@ struct sample_weight sample_weigh(uint64_t interval, uint64_t size, uint8_t mark
 	return (struct sample_weight){
 		.bytes = (uint64_t)(weight.bytes_q24 >> Q24) + !!(mark & HA_MARK_BYTES_UP),
 		.count = (weight.count_q24 >> Q24) + !!(mark & HA_MARK_COUNT_UP),
+		.bytes_variance = variance_q24(weight.bytes_q24, size),
+		.count_variance = variance_q24(weight.count_q24, 1),
 	};
 }
 

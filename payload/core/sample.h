@@ -19,6 +19,9 @@
 struct sample_weight {
 	uint64_t bytes;
 	uint64_t count;
+	/* Of both, with HA_VARIANCE_BITS behind the point; whichever way was rounded. */
+	unsigned __int128 bytes_variance;
+	unsigned __int128 count_variance;
 };
 
 /*
