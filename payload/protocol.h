@@ -26,7 +26,7 @@
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
 #define HA_ABI	 2u
 
-#define HA_PAGE 4096u
+#define HA_PAGE	 4096u
 
 /* ------------------------------------------------------------------------
  * Functions that are hooked
@@ -67,8 +67,8 @@ enum ha_class {
  * One (function, call) pair: two modules may bind malloc to two allocators.
  */
 struct ha_pair {
-	uint64_t call;	   /* I   what the stub calls or jumps to; constant once a slot points here */
-	uint64_t body;	   /* I   address of the class's stub body (ha_entry.bodies) */
+	uint64_t call; /* I   what the stub calls or jumps to; constant once a slot points here */
+	uint64_t body; /* I   address of the class's stub body (ha_entry.bodies) */
 	uint32_t function; /* I   index into the injector's list of functions */
 	uint32_t flags;	   /* I   0 for now */
 };
@@ -88,10 +88,10 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
  * have none: each call there is a draw of its own.
  */
 struct ha_line {
-	uint64_t key;	/* P  fs base of the owner; 0 = free */
-	uint64_t left;	/* P  bytes to the next sample, a negative number is 0; I  0 before ON */
-	uint32_t depth; /* P  how often this thread is in core now (signals nest); see state */
-	uint32_t rate;	/* P  what left was drawn with: index into ha_shm.interval */
+	uint64_t key;	  /* P  fs base of the owner; 0 = free */
+	uint64_t left;	  /* P  bytes to the next sample, a negative number is 0; I  0 before ON */
+	uint32_t depth;	  /* P  how often this thread is in core now (signals nest); see state */
+	uint32_t rate;	  /* P  what left was drawn with: index into ha_shm.interval */
 	uint32_t session; /* P  whose interval[] that is */
 	uint32_t pad;
 	uint64_t spare[4];
@@ -107,10 +107,10 @@ _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
 #define HA_FILTER_SIZE	    (1u << HA_FILTER_BITS)
 #define HA_FILTER_HASH(ptr) ((uint32_t)(((uint64_t)(ptr) >> 3) * HA_HASH_MULTIPLIER >> 48))
 
-#define HA_LINE_PROBES 8u
-#define HA_SHARED_LINES 4u
-#define HA_HASH_MULTIPLIER 0x9e3779b97f4a7c15ull
-#define HA_LINE_HASH(fs) ((uint32_t)(((uint64_t)(fs) * HA_HASH_MULTIPLIER) >> 57))
+#define HA_LINE_PROBES	    8u
+#define HA_SHARED_LINES	    4u
+#define HA_HASH_MULTIPLIER  0x9e3779b97f4a7c15ull
+#define HA_LINE_HASH(fs)    ((uint32_t)(((uint64_t)(fs)*HA_HASH_MULTIPLIER) >> 57))
 
 enum ha_state {
 	HA_STATE_OFF = 0, /* pass through: stubs jump to call, core is not entered */
@@ -133,18 +133,18 @@ enum ha_state {
  * No original is ever called while depth > 0.
  */
 struct ha_entry {
-	uint64_t magic;	      /* I0 HA_MAGIC: how a later attach knows an entry object */
-	uint32_t abi;	      /* I0 HA_ABI */
-	uint32_t state;	      /* I  enum ha_state */
-	uint64_t gate;	      /* I  address of struct ha_gate; valid while state is ON */
-	uint64_t shm;	      /* I  address of struct ha_shm; valid while state is ON */
-	uint64_t core_alloc;  /* I  addresses of core's functions, see struct ha_core */
+	uint64_t magic;	     /* I0 HA_MAGIC: how a later attach knows an entry object */
+	uint32_t abi;	     /* I0 HA_ABI */
+	uint32_t state;	     /* I  enum ha_state */
+	uint64_t gate;	     /* I  address of struct ha_gate; valid while state is ON */
+	uint64_t shm;	     /* I  address of struct ha_shm; valid while state is ON */
+	uint64_t core_alloc; /* I  addresses of core's functions, see struct ha_core */
 	uint64_t core_free;
 	uint64_t core_realloc_begin;
 	uint64_t core_realloc_end;
 	uint64_t core_xallocx;
-	uint32_t npairs;      /* I  pairs in use; only grows */
-	uint32_t session;     /* I  grows by one with each attach */
+	uint32_t npairs;	     /* I  pairs in use; only grows */
+	uint32_t session;	     /* I  grows by one with each attach */
 	uint32_t bodies[HA_CLASSES]; /* constant: offsets of the stub bodies from entry's start */
 	/*
 	 * I  How stubs find the thread pointer. 0: the word at fs:0, as the psABI
@@ -224,21 +224,22 @@ _Static_assert(sizeof(struct ha_frame) == 56, "ha_frame");
  * Shared memory
  */
 enum ha_region_id {
-	HA_REGION_BOOT,		 /* struct ha_boot, then the boot stack, then the sigreturn frame */
-	HA_REGION_MODULES,	 /* struct ha_module_index, append-only versions */
-	HA_REGION_TABLES,	 /* unwind tables (struct ha_table), append-only */
-	HA_REGION_STACKS,	 /* struct ha_stack_index, append-only versions */
-	HA_REGION_PC_CACHE,	 /* core's own: HA_PC_CACHE_SIZE bytes */
-	HA_REGION_TRIE,		 /* core's own: HA_TRIE_SIZE */
-	HA_REGION_CANDIDATES,	 /* core's own: HA_CANDIDATES_SIZE */
-	HA_REGION_SCRATCH,	 /* core's own: HA_SCRATCH_SIZE; buffers for walks */
-	HA_REGION_SITE_HASH,	 /* core's own: HA_SITE_HASH_SIZE(site_capacity) */
-	HA_REGION_SITE_INDEX,	 /* u64[site_capacity]: offset of struct ha_site from shm; 0 = not yet */
-	HA_REGION_SITE_ARENA,	 /* struct ha_site bodies */
-	HA_REGION_STRIPES,	 /* HA_STRIPES times: struct ha_stripe, struct ha_sums[site_capacity] */
-	HA_REGION_LIVE,		 /* live table segments */
-	HA_REGION_CAPTURES,	 /* struct ha_captures: states that stacks were taken from */
-	HA_REGION_VARIANCES,	 /* HA_STRIPES times: struct ha_variances[site_capacity] */
+	HA_REGION_BOOT,	      /* struct ha_boot, then the boot stack, then the sigreturn frame */
+	HA_REGION_MODULES,    /* struct ha_module_index, append-only versions */
+	HA_REGION_TABLES,     /* unwind tables (struct ha_table), append-only */
+	HA_REGION_STACKS,     /* struct ha_stack_index, append-only versions */
+	HA_REGION_PC_CACHE,   /* core's own: HA_PC_CACHE_SIZE bytes */
+	HA_REGION_TRIE,	      /* core's own: HA_TRIE_SIZE */
+	HA_REGION_CANDIDATES, /* core's own: HA_CANDIDATES_SIZE */
+	HA_REGION_SCRATCH,    /* core's own: HA_SCRATCH_SIZE; buffers for walks */
+	HA_REGION_SITE_HASH,  /* core's own: HA_SITE_HASH_SIZE(site_capacity) */
+	HA_REGION_SITE_INDEX, /* u64[site_capacity]: offset of struct ha_site from shm; 0 = not yet
+			       */
+	HA_REGION_SITE_ARENA, /* struct ha_site bodies */
+	HA_REGION_STRIPES,   /* HA_STRIPES times: struct ha_stripe, struct ha_sums[site_capacity] */
+	HA_REGION_LIVE,	     /* live table segments */
+	HA_REGION_CAPTURES,  /* struct ha_captures: states that stacks were taken from */
+	HA_REGION_VARIANCES, /* HA_STRIPES times: struct ha_variances[site_capacity] */
 	HA_REGIONS
 };
 
@@ -251,17 +252,17 @@ struct ha_region {
  * Bytes of the regions whose content is core's own. All zeros is a valid
  * initial state of each of them; they are sparse, and touched as they fill.
  */
-#define HA_PC_CACHE_SIZE   (512u << 10)
-#define HA_TRIE_SIZE	   (5u << 20)
-#define HA_CANDIDATES_SIZE (16u << 20)
-#define HA_SCRATCH_SIZE	   (1u << 20)
-#define HA_SITE_HASH_SIZE(site_capacity) ((uint64_t)(site_capacity) * 16u)
+#define HA_PC_CACHE_SIZE		 (512u << 10)
+#define HA_TRIE_SIZE			 (5u << 20)
+#define HA_CANDIDATES_SIZE		 (16u << 20)
+#define HA_SCRATCH_SIZE			 (1u << 20)
+#define HA_SITE_HASH_SIZE(site_capacity) ((uint64_t)(site_capacity)*16u)
 
-#define HA_STRIPES	(HA_LINES + HA_SHARED_LINES)
-#define HA_SEGMENTS	20u
-#define HA_FRAMES_MAX	256u	   /* frames kept of one stack; deeper ones lose the outermost */
+#define HA_STRIPES			 (HA_LINES + HA_SHARED_LINES)
+#define HA_SEGMENTS			 20u
+#define HA_FRAMES_MAX			 256u /* frames kept of one stack; deeper ones lose the outermost */
 
-#define HA_SITE_UNKNOWN 0u	   /* site 0: blocks whose stack could not be kept */
+#define HA_SITE_UNKNOWN			 0u /* site 0: blocks whose stack could not be kept */
 
 /*
  * One segment of the live table: @buckets buckets of 7 cells. A bucket is two
@@ -291,18 +292,18 @@ _Static_assert(sizeof(struct ha_bucket) == 128, "ha_bucket");
  *	 63    62........19   18....0
  *	busy    ptr >> 3       site
  */
-#define HA_KEY_SITE_BITS 19u
-#define HA_KEY_BUSY	 (1ull << 63)
-#define HA_KEY(ptr, site) ((((uint64_t)(ptr) >> 3) << HA_KEY_SITE_BITS) | (uint64_t)(site))
-#define HA_KEY_PTR(key)	 ((((key) & ~HA_KEY_BUSY) >> HA_KEY_SITE_BITS) << 3)
-#define HA_KEY_SITE(key) ((uint32_t)((key) & ((1u << HA_KEY_SITE_BITS) - 1)))
-#define HA_SITES_MAX (1u << HA_KEY_SITE_BITS)
+#define HA_KEY_SITE_BITS     19u
+#define HA_KEY_BUSY	     (1ull << 63)
+#define HA_KEY(ptr, site)    ((((uint64_t)(ptr) >> 3) << HA_KEY_SITE_BITS) | (uint64_t)(site))
+#define HA_KEY_PTR(key)	     ((((key) & ~HA_KEY_BUSY) >> HA_KEY_SITE_BITS) << 3)
+#define HA_KEY_SITE(key)     ((uint32_t)((key) & ((1u << HA_KEY_SITE_BITS) - 1)))
+#define HA_SITES_MAX	     (1u << HA_KEY_SITE_BITS)
 
-#define HA_VALUE_SIZE_MAX	((1ull << 40) - 1)
-#define HA_VALUE(size, tick)	(((uint64_t)(size) << 24) | ((uint64_t)(tick) & 0xffffffu))
-#define HA_VALUE_SIZE(value)	((uint64_t)(value) >> 24)
-#define HA_VALUE_TICK(value)	((uint32_t)((value) & 0xffffffu))
-#define HA_TICK_MS		10u
+#define HA_VALUE_SIZE_MAX    ((1ull << 40) - 1)
+#define HA_VALUE(size, tick) (((uint64_t)(size) << 24) | ((uint64_t)(tick)&0xffffffu))
+#define HA_VALUE_SIZE(value) ((uint64_t)(value) >> 24)
+#define HA_VALUE_TICK(value) ((uint32_t)((value)&0xffffffu))
+#define HA_TICK_MS	     10u
 
 /*
  * A sample of @size bytes, drawn at a mean distance of T bytes, was taken with
@@ -377,21 +378,22 @@ struct ha_stripe {
 	 * then recorded for the outer call. (The same from the same depth or from
 	 * further out is a missed free.)
 	 */
-	uint64_t last_ptr;	 /* P */
-	uint64_t last_sp;	 /* P */
-	uint64_t unknown_frees;	 /* P  frees of blocks not in the live table: from before the attach */
-	uint64_t walks;		 /* P  plain walks (the trie did not know the stack) */
-	uint64_t truncated;	 /* P  walks that ended before the outermost frame */
-	uint64_t missed_frees;	 /* P  an address was handed out again that was still live here */
+	uint64_t last_ptr;	/* P */
+	uint64_t last_sp;	/* P */
+	uint64_t unknown_frees; /* P  frees of blocks not in the live table: from before the attach
+				 */
+	uint64_t walks;		/* P  plain walks (the trie did not know the stack) */
+	uint64_t truncated;	/* P  walks that ended before the outermost frame */
+	uint64_t missed_frees;	/* P  an address was handed out again that was still live here */
 	uint64_t nested_duplicates; /* P  one call seen at two layers: see last_ptr */
-	uint64_t untracked;	 /* P  blocks without room in the live table */
+	uint64_t untracked;	    /* P  blocks without room in the live table */
 	uint64_t untracked_bytes;
-	uint64_t adopted;	 /* P  reallocs of unknown blocks: counted as new */
+	uint64_t adopted; /* P  reallocs of unknown blocks: counted as new */
 	uint64_t adopted_bytes;
-	uint64_t no_scratch;	 /* P  walks given up for want of a buffer */
-	uint64_t no_site;	 /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
-	uint64_t oversized;	 /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
-	uint64_t randoms;	 /* P  random numbers used so far */
+	uint64_t no_scratch; /* P  walks given up for want of a buffer */
+	uint64_t no_site;    /* P  events put on HA_SITE_UNKNOWN: site table or arena full */
+	uint64_t oversized;  /* P  sizes above HA_VALUE_SIZE_MAX, recorded as that */
+	uint64_t randoms;    /* P  random numbers used so far */
 };
 _Static_assert(sizeof(struct ha_stripe) == 128, "ha_stripe");
 
@@ -471,16 +473,16 @@ _Static_assert(sizeof(struct ha_captures) == HA_PAGE + HA_CAPTURES * sizeof(stru
  * last row of an earlier block). Row 0 stands at @base.
  */
 struct ha_table {
-	uint64_t base;	 /* I0 unrelocated address (ELF vaddr) of block 0 */
-	uint64_t bias;	 /* I0 address in the target = vaddr + bias */
+	uint64_t base; /* I0 unrelocated address (ELF vaddr) of block 0 */
+	uint64_t bias; /* I0 address in the target = vaddr + bias */
 	uint32_t nblocks;
 	uint32_t nrows;
 	uint32_t next;
-	uint32_t block;	 /* offsets from this struct */
-	uint32_t low;	 /* 16 bytes of slack behind, for vector reads */
+	uint32_t block; /* offsets from this struct */
+	uint32_t low;	/* 16 bytes of slack behind, for vector reads */
 	uint32_t rule;
 	uint32_t ext;
-	uint32_t size;	 /* bytes from this struct to the end of its arrays */
+	uint32_t size; /* bytes from this struct to the end of its arrays */
 };
 _Static_assert(sizeof(struct ha_table) == 48, "ha_table");
 
@@ -495,11 +497,11 @@ _Static_assert(sizeof(struct ha_table) == 48, "ha_table");
  * 5 bits and b15 give a code below HA_RULE_EXT, or an index into ext[] (b15
  * and b4..b0 are then taken from the code: HA_ESCAPE).
  */
-#define HA_RULE_RBP	    0x8000u
-#define HA_RULE_OFFSET(rule) ((((rule) >> 5) & 0x3ffu) * 8u)
-#define HA_RULE_SAVED(rule) ((rule) & 0x1fu)
-#define HA_RULE_ESCAPE	    0x7fe0u
-#define HA_RULE_IS_ESCAPE(rule) (((rule) & HA_RULE_ESCAPE) == HA_RULE_ESCAPE)
+#define HA_RULE_RBP		0x8000u
+#define HA_RULE_OFFSET(rule)	((((rule) >> 5) & 0x3ffu) * 8u)
+#define HA_RULE_SAVED(rule)	((rule)&0x1fu)
+#define HA_RULE_ESCAPE		0x7fe0u
+#define HA_RULE_IS_ESCAPE(rule) (((rule)&HA_RULE_ESCAPE) == HA_RULE_ESCAPE)
 
 enum ha_escape {
 	HA_ESCAPE_END = 0x7fe0,	    /* outermost frame: RA undefined */
@@ -512,23 +514,37 @@ enum ha_escape {
 
 /* A rule that does not fit: found by bisecting ext[] for the row number. */
 enum ha_ext_base {
-	HA_EXT_RAX, HA_EXT_RDX, HA_EXT_RCX, HA_EXT_RBX, HA_EXT_RSI, HA_EXT_RDI, HA_EXT_RBP,
-	HA_EXT_RSP, HA_EXT_R8, HA_EXT_R9, HA_EXT_R10, HA_EXT_R11, HA_EXT_R12, HA_EXT_R13,
-	HA_EXT_R14, HA_EXT_R15, /* DWARF numbers of x86-64 */
+	HA_EXT_RAX,
+	HA_EXT_RDX,
+	HA_EXT_RCX,
+	HA_EXT_RBX,
+	HA_EXT_RSI,
+	HA_EXT_RDI,
+	HA_EXT_RBP,
+	HA_EXT_RSP,
+	HA_EXT_R8,
+	HA_EXT_R9,
+	HA_EXT_R10,
+	HA_EXT_R11,
+	HA_EXT_R12,
+	HA_EXT_R13,
+	HA_EXT_R14,
+	HA_EXT_R15, /* DWARF numbers of x86-64 */
 };
 enum ha_ext_flags {
-	HA_EXT_DEREF = 1,      /* CFA = *(base + cfa_offset) + cfa_add */
-	HA_EXT_RBP_SAVED = 2,  /* caller's rbp at CFA + rbp_offset */
-	HA_EXT_RA_REGISTER = 4,/* return address is in register ra (a call site cannot have that) */
+	HA_EXT_DEREF = 1,     /* CFA = *(base + cfa_offset) + cfa_add */
+	HA_EXT_RBP_SAVED = 2, /* caller's rbp at CFA + rbp_offset */
+	HA_EXT_RA_REGISTER =
+		4,	       /* return address is in register ra (a call site cannot have that) */
 	HA_EXT_STOP = 8,       /* an expression that we do not evaluate: stop here, flag it */
 	HA_EXT_RBP_DEREF = 16, /* caller's rbp at *(rbp + rbp_offset): DRAP's second form */
 };
 #define HA_EXT_SAVED_UNKNOWN 0xffu
 struct ha_rule_ext {
-	uint32_t row;	     /* I0 */
-	uint8_t base;	     /* I0 enum ha_ext_base */
-	uint8_t flags;	     /* I0 enum ha_ext_flags */
-	uint8_t ra;	     /* I0 enum ha_ext_base */
+	uint32_t row;  /* I0 */
+	uint8_t base;  /* I0 enum ha_ext_base */
+	uint8_t flags; /* I0 enum ha_ext_flags */
+	uint8_t ra;    /* I0 enum ha_ext_base */
 	uint8_t pad;
 	int32_t cfa_offset;
 	int32_t cfa_add;
@@ -546,8 +562,8 @@ _Static_assert(sizeof(struct ha_rule_ext) == 28, "ha_rule_ext");
 
 /* One executable range of the target, as the walk needs it. */
 enum ha_module_flags {
-	HA_MODULE_NO_TABLE = 1, /* no CFI: frame-pointer steps, flagged */
-	HA_MODULE_ENTRY = 2,	/* our own entry object */
+	HA_MODULE_NO_TABLE = 1,	 /* no CFI: frame-pointer steps, flagged */
+	HA_MODULE_ENTRY = 2,	 /* our own entry object */
 	HA_MODULE_PERMANENT = 4, /* cannot be unloaded: there since the program started */
 };
 struct ha_module {
@@ -577,49 +593,52 @@ struct ha_stack_index {
 
 /* ---- the header ---- */
 struct ha_shm {
-	uint64_t magic;		/* I0 HA_MAGIC */
-	uint32_t abi;		/* I0 HA_ABI */
-	uint32_t session;	/* I0 */
-	uint64_t size;		/* I0 bytes of shm */
+	uint64_t magic;			     /* I0 HA_MAGIC */
+	uint32_t abi;			     /* I0 HA_ABI */
+	uint32_t session;		     /* I0 */
+	uint64_t size;			     /* I0 bytes of shm */
 	struct ha_region region[HA_REGIONS]; /* I0 */
-	uint64_t site_capacity; /* I0 sites, at most HA_SITES_MAX */
-	uint64_t stripe_size;	/* I0 bytes from one stripe to the next */
-	uint32_t sampling;	/* I0 as in ha_entry; 0: rate stays HA_RATE_EXACT */
-	uint32_t rate;		/* I  index into interval of the one in force */
-	uint64_t seed;		/* I0 of the random numbers */
-	uint64_t lines;		/* I  address of ha_entry.lines in the target */
-	uint64_t filter;	/* I  address of ha_entry.filter in the target */
-	uint64_t main_fs;	/* I0 thread pointer of the main thread */
+	uint64_t site_capacity;		     /* I0 sites, at most HA_SITES_MAX */
+	uint64_t stripe_size;		     /* I0 bytes from one stripe to the next */
+	uint32_t sampling;		     /* I0 as in ha_entry; 0: rate stays HA_RATE_EXACT */
+	uint32_t rate;			     /* I  index into interval of the one in force */
+	uint64_t seed;			     /* I0 of the random numbers */
+	uint64_t lines;			     /* I  address of ha_entry.lines in the target */
+	uint64_t filter;		     /* I  address of ha_entry.filter in the target */
+	uint64_t main_fs;		     /* I0 thread pointer of the main thread */
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
-	uint64_t load_adds;	/* I0 address of the loader's load counter; 0 = unknown */
+	uint64_t load_adds;	   /* I0 address of the loader's load counter; 0 = unknown */
 	uint64_t capture_every; /* I  capture one of so many events of a stripe, and the first few
 				   of each site; 0 = none */
 	uint64_t entry_low, entry_high; /* I0 entry's stubs */
-	uint64_t interval[HA_RATES]; /* I  mean bytes between samples; [HA_RATE_EXACT] is 1. An
-				   entry that was in force does not change any more */
+	uint64_t interval[HA_RATES];	/* I  mean bytes between samples; [HA_RATE_EXACT] is 1. An
+				      entry that was in force does not change any more */
 
 	/* A robust mutex held by the injector's main thread: bit 30 = it died. */
-	uint8_t owner[64] __attribute__((aligned(64))); /* I  pthread_mutex_t; its first word is read */
+	uint8_t owner[64]
+		__attribute__((aligned(64))); /* I  pthread_mutex_t; its first word is read */
 
 	/* Words that change while recording; on lines of their own. */
 	uint32_t tick __attribute__((aligned(64))); /* I  time since start in units of HA_TICK_MS */
 	uint32_t tick_pad;
-	uint64_t module_index;	/* I  offset of the current struct ha_module_index */
-	uint64_t stack_index;	/* I  offset of the current struct ha_stack_index */
-	uint64_t segments;	/* I  live table segments in use */
+	uint64_t module_index; /* I  offset of the current struct ha_module_index */
+	uint64_t stack_index;  /* I  offset of the current struct ha_stack_index */
+	uint64_t segments;     /* I  live table segments in use */
 	struct ha_segment segment[HA_SEGMENTS]; /* I */
 
 	uint32_t site_next __attribute__((aligned(64))); /* P  next site number; starts at 1 */
 	uint32_t site_pad;
-	uint64_t arena_next;	/* P  bytes used of the site arena */
+	uint64_t arena_next; /* P  bytes used of the site arena */
 
 	/*
 	 * Counters of rare things that need no stripe; locked adds.
 	 */
-	uint64_t unknown_pc __attribute__((aligned(64))); /* P  a pc outside every known module (last seen) */
-	uint64_t unknown_pcs;	/* P  how often */
-	uint64_t gave_up;	/* P  calls that passed through because the injector died; the first 1000 */
+	uint64_t unknown_pc
+		__attribute__((aligned(64))); /* P  a pc outside every known module (last seen) */
+	uint64_t unknown_pcs;		      /* P  how often */
+	uint64_t gave_up; /* P  calls that passed through because the injector died; the first 1000
+			   */
 };
 
 #define HA_OWNER_DIED 0x40000000u /* FUTEX_OWNER_DIED in the first word of ha_shm.owner */
@@ -667,40 +686,41 @@ enum ha_boot_status {
 
 struct ha_boot {
 	/* I, before boot runs */
-	uint32_t mode;		  /* enum ha_boot_mode */
-	int32_t sock_fd;	  /* in the target */
-	uint64_t fn_trylock;	  /* pthread_mutex_trylock, pthread_mutex_unlock */
+	uint32_t mode;	     /* enum ha_boot_mode */
+	int32_t sock_fd;     /* in the target */
+	uint64_t fn_trylock; /* pthread_mutex_trylock, pthread_mutex_unlock */
 	uint64_t fn_unlock;
 	uint64_t fn_dlopen;
 	uint64_t fn_dlerror;
 	uint64_t fn_errno_location;
-	uint64_t lock;		  /* address of the loader's lock */
-	int64_t dlerror_offset;	  /* of libc's pending-dlerror word from the thread pointer; 0 = not found */
+	uint64_t lock;		/* address of the loader's lock */
+	int64_t dlerror_offset; /* of libc's pending-dlerror word from the thread pointer; 0 = not
+				   found */
 	uint32_t lock_timeout_us;
 	uint32_t window_timeout_us;
 	uint32_t done_timeout_us;
-	int32_t close_fds[3];	  /* -1 = none; closed before DONE */
-	uint64_t sigframe;	  /* address for rsp at rt_sigreturn; 0 = there is none */
+	int32_t close_fds[3]; /* -1 = none; closed before DONE */
+	uint64_t sigframe;    /* address for rsp at rt_sigreturn; 0 = there is none */
 	char path[64];
 
 	/* P */
-	uint32_t status;	  /* enum ha_boot_status */
+	uint32_t status; /* enum ha_boot_status */
 	uint32_t lock_tries;
-	uint64_t handle;	  /* what dlopen returned: a struct link_map */
+	uint64_t handle; /* what dlopen returned: a struct link_map */
 	uint64_t begin_ns, locked_ns, loaded_ns, end_ns; /* CLOCK_MONOTONIC */
-	char message[256];	  /* dlerror's text, NUL-terminated */
+	char message[256];				 /* dlerror's text, NUL-terminated */
 
 	/* both, by compare-and-swap */
-	uint32_t window;	  /* enum ha_window */
-	uint32_t restore;	  /* enum ha_restorer */
-	uint32_t done;		  /* P  1: DONE was sent and the socket closed: T may be stopped */
-	int32_t tid;		  /* I  the thread, in the injector's PID namespace */
+	uint32_t window;  /* enum ha_window */
+	uint32_t restore; /* enum ha_restorer */
+	uint32_t done;	  /* P  1: DONE was sent and the socket closed: T may be stopped */
+	int32_t tid;	  /* I  the thread, in the injector's PID namespace */
 };
 
 /* Layout of HA_REGION_BOOT. */
-#define HA_BOOT_STACK_TOP  (256u * 1024u) /* stack grows down from here to struct ha_boot */
-#define HA_BOOT_SIGFRAME   (256u * 1024u) /* the sigreturn frame lies above */
-#define HA_BOOT_SIZE	   (384u * 1024u)
+#define HA_BOOT_STACK_TOP (256u * 1024u) /* stack grows down from here to struct ha_boot */
+#define HA_BOOT_SIGFRAME  (256u * 1024u) /* the sigreturn frame lies above */
+#define HA_BOOT_SIZE	  (384u * 1024u)
 
 enum ha_message_kind {
 	HA_MESSAGE_HELLO = 1,
@@ -712,8 +732,8 @@ enum ha_message_kind {
 	HA_MESSAGE_GO = 3,
 };
 struct ha_message {
-	uint64_t magic; /* HA_MAGIC */
-	uint32_t kind;	/* enum ha_message_kind */
+	uint64_t magic;	 /* HA_MAGIC */
+	uint32_t kind;	 /* enum ha_message_kind */
 	uint32_t status; /* enum ha_boot_status */
 	uint64_t handle;
 };

@@ -110,8 +110,7 @@ START_TEST(sampling_is_said_in_one_way)
 	refused("-p 1 --exact --interval 4K", "--exact and --interval exclude each other");
 	refused("-p 1 --overhead 2 --interval 4K", "--interval and --overhead exclude each other");
 	refused("-p 1 --overhead 2 --exact", "--exact and --overhead exclude each other");
-	refused("report x --interval 4K",
-		"--interval is no option of heapattach report");
+	refused("report x --interval 4K", "--interval is no option of heapattach report");
 }
 END_TEST
 
