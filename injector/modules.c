@@ -241,6 +241,32 @@ static struct error *add_entry_object(const struct context *context, struct modu
 	return NULL;
 }
 
+/*
+ * An entry object of our version that was not recognized, because a read
+ * failed: a second one must not be loaded beside it.
+ */
+static struct error *expect_entry(const struct context *context, const struct modules *modules)
+{
+	if (modules_entry(modules))
+		return NULL;
+	for (size_t i = 0; i + 1 < context->maps->count; i++) {
+		const struct map *code = &context->maps->map[i];
+		struct ha_entry entry;
+
+		if (!code->exec || !strstr(code->path, "/memfd:heapattach-entry") ||
+		    (memory_try(context->memory, code[1].start, &entry,
+				offsetof(struct ha_entry, state)) &&
+		     (entry.magic != HA_MAGIC || entry.abi != HA_ABI)))
+			continue;
+		return error_hint(error_create(ERROR_BUSY,
+					       "heapattach's own object at 0x%llx in the target "
+					       "could not be read",
+					       (unsigned long long)code->start),
+				  "try again in a moment");
+	}
+	return NULL;
+}
+
 /* ---- what kind of process */
 
 static uint64_t remote_debug_pointer(const struct memory_reader *memory,
@@ -365,6 +391,8 @@ static struct error *read_all(const struct context *context, const struct module
 		err = add_unlisted(context, auxv->base, "", modules);
 	if (!err)
 		err = add_entry_object(context, modules);
+	if (!err)
+		err = expect_entry(context, modules);
 	modules->is_static = !modules_loader(modules);
 	note_libc(modules);
 	mark_permanent(modules);
@@ -491,6 +519,8 @@ struct error *modules_update_from(const struct memory_reader *memory, const stru
 	count = modules->count;
 	if (!modules_entry(modules)) {
 		err = add_entry_object(&context, modules);
+		if (!err)
+			err = expect_entry(&context, modules);
 		if (err)
 			return err;
 	}
