@@ -213,26 +213,39 @@ static struct error *fds_expect(struct inject *inject, uint64_t address, uint32_
 	return NULL;
 }
 
-/* Note what the call has opened, or what it had when a worker died. */
-static void fds_note(struct inject *inject)
+/* Note what the call has opened, or what it had when a worker died. On error it is asked again. */
+static struct error *fds_note(struct inject *inject)
 {
 	struct journal *journal = inject->journal;
 	int32_t fds[PASSED_MAX];
+	struct error *err;
 	uint32_t i;
 
+	if (journal->gate.state != JOURNAL_THERE || journal->pending_count > PASSED_MAX)
+		journal->pending_fds = 0;
 	if (!journal->pending_fds)
-		return;
-	if (journal->pending_count <= PASSED_MAX && journal->gate.state == JOURNAL_THERE) {
-		struct error *err = target_read(inject->target, journal->pending_fds, fds,
-						journal->pending_count * sizeof(*fds));
-
-		for (i = 0; i < journal->pending_count && !err; i++) {
-			if (fds[i] >= 0)
-				journal_add_fd(journal, fds[i]);
-		}
-		error_free(err);
+		return NULL;
+	err = target_read(inject->target, journal->pending_fds, fds,
+			  journal->pending_count * sizeof(*fds));
+	if (err)
+		return err;
+	for (i = 0; i < journal->pending_count; i++) {
+		if (fds[i] >= 0)
+			journal_add_fd(journal, fds[i]);
 	}
 	journal->pending_fds = 0;
+	return NULL;
+}
+
+/* After a call that opens descriptors: its error, or that of the noting. */
+static struct error *fds_note_after(struct inject *inject, struct error *err)
+{
+	struct error *note_err = fds_note(inject);
+
+	if (!err)
+		return note_err;
+	error_free(note_err);
+	return err;
 }
 
 static struct error *pair_make(struct inject *inject, struct borrow *borrow)
@@ -246,7 +259,7 @@ static struct error *pair_make(struct inject *inject, struct borrow *borrow)
 	err = fds_expect(inject, inject->journal->gate.address + SCRATCH_PAIR, 2);
 	if (!err)
 		err = remote_call(borrow, "socketpair", SYS_socketpair, args, &ret);
-	fds_note(inject);
+	err = fds_note_after(inject, err);
 	if (!err)
 		err = target_read(inject->target, inject->journal->gate.address + SCRATCH_PAIR,
 				  pair, sizeof(pair));
@@ -310,7 +323,7 @@ static struct error *descriptors_receive(struct inject *inject, struct borrow *b
 		err = fds_expect(inject, gate + SCRATCH_CONTROL + CMSG_LEN(0), (uint32_t)count);
 	if (!err)
 		err = remote_call(borrow, "recvmsg", SYS_recvmsg, args, &ret);
-	fds_note(inject);
+	err = fds_note_after(inject, err);
 	if (!err)
 		err = target_read(inject->target, gate + SCRATCH_CONTROL, control, sizeof(control));
 	if (err)
@@ -427,10 +440,9 @@ struct error *inject_map_entry(struct inject *inject, struct borrow *borrow)
 
 struct error *inject_close(struct inject *inject, struct borrow *borrow)
 {
-	struct error *first = NULL;
+	struct error *first = fds_note(inject);
 	size_t i;
 
-	fds_note(inject);
 	for (i = 0; i < JOURNAL_FDS; i++) {
 		struct error *err;
 

@@ -5,8 +5,9 @@
 
 #include "payload/protocol.h"
 
-#define SHM_NAME  "/memfd:heapattach"
-#define CORE_NAME "/memfd:heapattach-core"
+#define SHM_NAME   "/memfd:heapattach"
+#define CORE_NAME  "/memfd:heapattach-core"
+#define ENTRY_NAME "/memfd:heapattach-entry"
 
 static bool is_ours(const struct memory_reader *memory, const struct map *map)
 {
@@ -15,6 +16,13 @@ static bool is_ours(const struct memory_reader *memory, const struct map *map)
 	return map->offset == 0 && map->read &&
 	       (!strcmp(map->path, SHM_NAME) || !strcmp(map->path, CORE_NAME)) &&
 	       memory_try_u64(memory, map->start, &magic) && magic == HA_MAGIC;
+}
+
+/* Entry as the map loader begins it, before its data are mapped: no slot can lead there yet. */
+static bool is_half_entry(const struct map *map)
+{
+	return map->offset == 0 && map->exec && !strcmp(map->path, ENTRY_NAME) &&
+	       map->end - map->start == HA_ENTRY_SIZE;
 }
 
 /* The kernel may list one mapping of ours in pieces. */
@@ -60,7 +68,7 @@ size_t leftover_find(const struct memory_reader *memory, const struct maps *maps
 	for (size_t i = 0; i < maps->count && count < JOURNAL_LEFT; i++) {
 		const struct map *map = &maps->map[i];
 
-		if (!is_ours(memory, map))
+		if (!is_ours(memory, map) && !is_half_entry(map))
 			continue;
 		ret[count++] = (struct journal_mapping){
 			.state = JOURNAL_THERE,
