@@ -453,10 +453,7 @@ struct error *inject_close(struct inject *inject, struct borrow *borrow)
 			err = remote_close(inject, borrow, inject->journal->fd[i]);
 		if (!err)
 			inject->journal->fd[i] = -1;
-		else if (first)
-			error_free(err);
-		else
-			first = err;
+		error_keep_first(&first, err);
 	}
 	inject->remote_socket = -1;
 	inject->remote_entry = -1;
@@ -511,10 +508,7 @@ struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 			err = guard_arm(inject, borrow);
 		if (!err)
 			err = mapping_remove(borrow, mappings[i]);
-		if (first)
-			error_free(err);
-		else
-			first = err;
+		error_keep_first(&first, err);
 	}
 	return first;
 }

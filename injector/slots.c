@@ -282,14 +282,6 @@ static struct error *slots_expect_restored(const struct memory_reader *memory, s
 	return err;
 }
 
-static void keep_first(struct error **first, struct error *err)
-{
-	if (*first)
-		error_free(err);
-	else
-		*first = err;
-}
-
 struct error *slots_restore(const struct memory_reader *memory, const struct memory_writer *writer,
 			    const struct modules *modules, struct slots *slots,
 			    struct slots_result *ret)
@@ -313,9 +305,9 @@ struct error *slots_restore(const struct memory_reader *memory, const struct mem
 		err = slot_write(writer, slot, slot->restore);
 		fresh[i] = !err;
 		result.failed += err != NULL;
-		keep_first(&first, err);
+		error_keep_first(&first, err);
 	}
-	keep_first(&first, slots_expect_restored(memory, slots, fresh, &result));
+	error_keep_first(&first, slots_expect_restored(memory, slots, fresh, &result));
 	*ret = result;
 	if (first)
 		return error_prefix(first, "%zu slots could not be put back", result.failed);

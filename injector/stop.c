@@ -104,14 +104,6 @@ static struct error *sharers_find(const struct session *session, const struct st
 	return err;
 }
 
-static void keep_first(struct error **first, struct error *err)
-{
-	if (*first)
-		error_free(err);
-	else
-		*first = err;
-}
-
 /* One that ended meanwhile, or became another program, is clean. */
 static struct error *child_clean(pid_t pid, const struct stat *shm, size_t *count)
 {
@@ -143,7 +135,7 @@ struct error *stop_children(const struct session *session, uint64_t session_star
 		if (!pids.count)
 			break;
 		for (size_t i = 0; i < pids.count; i++)
-			keep_first(&first, child_clean(pids.pid[i], &shm, count_ret));
+			error_keep_first(&first, child_clean(pids.pid[i], &shm, count_ret));
 	}
 	return first;
 }

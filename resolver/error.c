@@ -162,3 +162,11 @@ void error_freep(struct error **err)
 {
 	error_free(*err);
 }
+
+void error_keep_first(struct error **first, struct error *err)
+{
+	if (*first)
+		error_free(err);
+	else
+		*first = err;
+}

@@ -77,5 +77,8 @@ void error_free(struct error *err);
 
 /* Scope guard: `CLEANUP(error_freep) struct error *ignored = ...;` */
 void error_freep(struct error **err);
+/* For what goes on after a failing step: @err becomes *first, or is freed if there was one before.
+ */
+void error_keep_first(struct error **first, struct error *err);
 
 #endif
