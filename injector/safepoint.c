@@ -329,16 +329,29 @@ static void judge(const struct safepoint_context *context, const struct walk_fra
 	check_middle(&stack, verdict);
 }
 
+void safepoint_read_stack(const struct safepoint_context *context, uint64_t sp, uint8_t *bytes,
+			  size_t size, struct stack_image *ret)
+{
+	ret->low = sp - STACKWALK_RED_ZONE;
+	ret->bytes = bytes;
+	ret->size = context->read(context->read_data, ret->low, bytes, size);
+	if (ret->size > STACKWALK_RED_ZONE)
+		return;
+	/* The red zone is not there: where a stack ends, or another one begins. */
+	ret->low = sp;
+	ret->size = context->read(context->read_data, ret->low, bytes, size);
+}
+
 static enum walk_end walk(const struct safepoint_context *context, const struct position *position,
 			  size_t size, struct walk_frame *frames, size_t *count_ret)
 {
 	CLEANUP(freep) uint8_t *bytes = malloc(size);
-	struct stack_image image = {.low = position->registers.reg[HA_EXT_RSP], .bytes = bytes};
+	struct stack_image image;
 
 	*count_ret = 0;
 	if (!bytes)
 		return WALK_OUTSIDE;
-	image.size = context->read(context->read_data, image.low, bytes, size);
+	safepoint_read_stack(context, position->registers.reg[HA_EXT_RSP], bytes, size, &image);
 	return stackwalk(&context->code, &image, &position->registers, position->after_call, frames,
 			 FRAMES_MAX, count_ret);
 }

@@ -127,6 +127,13 @@ struct safepoint_verdict {
 void safepoint_precheck(const struct safepoint_context *context,
 			const struct safepoint_thread *thread, struct safepoint_verdict *ret);
 
+/*
+ * Read the stack from @sp outwards into @bytes, at most @size bytes, and the red
+ * zone below it where there is one. @ret is valid as long as @bytes is.
+ */
+void safepoint_read_stack(const struct safepoint_context *context, uint64_t sp, uint8_t *bytes,
+			  size_t size, struct stack_image *ret);
+
 /* Both steps. Reads the stack in one go of up to 64 KiB, for deep ones again up to 1 MiB. */
 void safepoint_check(const struct safepoint_context *context, const struct safepoint_thread *thread,
 		     struct safepoint_verdict *ret);

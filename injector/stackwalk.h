@@ -34,7 +34,17 @@ struct code_map {
 /* The range that contains @pc, or NULL. */
 const struct code_range *code_map_find(const struct code_map *map, uint64_t pc);
 
-/* A copy of [low, low + size) of the target's memory. */
+/*
+ * The psABI's red zone. A thread that was stopped in an epilogue has popped
+ * registers which the tables still look for where they were saved: just below
+ * its stack pointer.
+ */
+#define STACKWALK_RED_ZONE 128u
+
+/*
+ * A copy of [low, low + size) of the target's memory. For a thread that was
+ * stopped anywhere, low is STACKWALK_RED_ZONE below its stack pointer.
+ */
 struct stack_image {
 	uint64_t low;
 	const uint8_t *bytes;

@@ -38,6 +38,7 @@ enum function {
 	F_HUGE,	  /* CFA = rsp + 8200, as ext */
 	F_RBP_DEREF,
 	F_BACKWARDS, /* CFA = rsp + 0 */
+	F_POPPED,    /* an epilogue: CFA = rsp + 8, rbp at CFA - 16 */
 	F_FUNCTIONS
 };
 
@@ -71,6 +72,7 @@ static const uint16_t rule[F_FUNCTIONS] = {
 	[F_PLT10] = HA_ESCAPE_PLT10,
 	[F_GAP] = HA_ESCAPE_UNKNOWN,
 	[F_BACKWARDS] = RULE(RULE_RSP, 0, 0),
+	[F_POPPED] = RULE(RULE_RSP, 8, 2),
 };
 
 static struct world world;
@@ -84,7 +86,7 @@ static void setup(void)
 	struct world_row rows[F_FUNCTIONS];
 
 	for (uint32_t i = 0; i < F_FUNCTIONS; i++) {
-		bool is_ext = i >= F_DEREF && i != F_BACKWARDS;
+		bool is_ext = i >= F_DEREF && i < F_BACKWARDS;
 
 		rows[i] = (struct world_row){i * 256, is_ext ? HA_ESCAPE_EXT : rule[i],
 					     is_ext ? &ext[i] : NULL};
@@ -216,6 +218,33 @@ START_TEST(passes_a_signal_frame_to_the_exact_pc)
 	assert_frames(PC(F_RSP8), TEXT + F_SIGNAL * 256 + 1, TEXT + F_RSP24 * 256 + 1, PC(F_START));
 	ck_assert_uint_eq(result.flags, 0);
 	ck_assert(!result.learnable);
+}
+END_TEST
+
+/* rbp has left the stack, the tables do not know yet, and the next frame needs it. */
+START_TEST(finds_what_an_interrupted_epilogue_has_popped)
+{
+	uint64_t rbp;
+
+	stack.frame->ra = PC(F_SIGNAL);
+	rbp = stack.at + 0xb0 + 8;
+	push_context(PC(F_POPPED), rbp + 8, rbp + 64);
+	stack.at = rbp + 8;
+	fake_stack_push(&stack, 0, PC(F_RBP));
+	fake_stack_store(rbp, stack.at + 16);
+	fake_stack_push(&stack, 24, PC(F_START));
+	assert_frames(PC(F_SIGNAL), PC(F_POPPED) + 1, PC(F_RBP), PC(F_START));
+	ck_assert_uint_eq(result.flags, 0);
+}
+END_TEST
+
+START_TEST(looks_below_the_stack_pointer_in_an_interrupted_frame_only)
+{
+	stack.frame->ra = PC(F_RSP8);
+	fake_stack_push(&stack, 0, PC(F_POPPED));
+	fake_stack_push(&stack, 0, PC(F_START));
+	assert_frames(PC(F_RSP8), PC(F_POPPED));
+	ck_assert_uint_eq(result.flags, HA_SITE_TRUNCATED);
 }
 END_TEST
 
@@ -655,6 +684,8 @@ Suite *core_walk_suite(void)
 	tcase_add_test(rules, follows_rbp_from_the_entry_frame);
 	tcase_add_test(rules, ignores_a_saved_rbp_that_no_rule_uses);
 	tcase_add_test(rules, passes_a_signal_frame_to_the_exact_pc);
+	tcase_add_test(rules, finds_what_an_interrupted_epilogue_has_popped);
+	tcase_add_test(rules, looks_below_the_stack_pointer_in_an_interrupted_frame_only);
 	tcase_add_test(rules, passes_from_the_alternate_stack_to_the_thread_stack);
 	tcase_add_loop_test(rules, knows_the_pushes_of_a_plt_entry, 0, 4);
 	tcase_add_test(rules, follows_a_realigned_frame);

@@ -30,6 +30,7 @@ enum function {
 	F_SAME = 0x1c00,   /* CFA = rsp: does not grow */
 	F_TAIL = 0x1d00,   /* ends with a call: CFA = rsp + 32 up to 0x1d20, F_LEAF's rule behind */
 	F_BEHIND = 0x1d20,
+	F_POPPED = 0x1e00, /* an epilogue: CFA = rsp + 8, rbp at CFA - 16 */
 };
 
 static struct builder b;
@@ -70,6 +71,7 @@ static void build(bool full)
 	FUNCTION(F_SAME, 0x0e, 0);
 	FUNCTION(F_TAIL, 0x0e, 32);
 	FUNCTION(F_BEHIND, 0x0e, 8);
+	FUNCTION(F_POPPED, 0x0e, 8, 0x86, 2);
 	cie = builder_cie(&b, "zS", NULL, 0);
 	builder_end(&b);
 	builder_begin(&b, (uint32_t)(b.size + 4 - cie));
@@ -277,6 +279,22 @@ START_TEST(interrupted_pc_is_exact_and_may_be_on_another_stack)
 }
 END_TEST
 
+START_TEST(finds_what_an_epilogue_has_popped)
+{
+	stack[1] = 0xfeed; /* below sp */
+	stack[2] = in(F_END);
+	start.pc = in(F_POPPED);
+	start.reg[HA_EXT_RSP] = STACK + 16;
+	EXPECT(WALK_COMPLETE, in(F_POPPED), in(F_END));
+	ck_assert_uint_eq(frames[1].rbp, 0xfeed);
+	/* Only if the image has it. */
+	image.low = STACK + 16;
+	image.bytes += 16;
+	image.size -= 16;
+	EXPECT(WALK_OUTSIDE, in(F_POPPED));
+}
+END_TEST
+
 START_TEST(ends_where_nothing_is_known)
 {
 	start.pc = in(F_LEAF);
@@ -396,6 +414,7 @@ Suite *stackwalk_suite(void)
 	tcase_add_test(tcase, return_address_in_a_register_counts_for_the_innermost_frame_only);
 	tcase_add_test(tcase, call_at_the_end_of_a_function_belongs_to_it);
 	tcase_add_test(tcase, interrupted_pc_is_exact_and_may_be_on_another_stack);
+	tcase_add_test(tcase, finds_what_an_epilogue_has_popped);
 	tcase_add_test(tcase, ends_where_nothing_is_known);
 	tcase_add_test(tcase, ends_at_the_edge_of_the_image);
 	tcase_add_test(tcase, ends_when_the_stack_does_not_grow);

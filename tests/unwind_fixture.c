@@ -55,14 +55,14 @@ struct safepoint_thread unwind_thread(struct borrow *borrow)
 }
 
 static void walk_from(struct unwind_process *process, const struct walk_registers *registers,
-		      uint64_t low, struct unwind_stack *ret)
+		      uint64_t sp, struct unwind_stack *ret)
 {
 	const struct safepoint_context *context = &process->code.context;
 	uint8_t *bytes = malloc(STACK_SIZE);
-	struct stack_image image = {.low = low, .bytes = bytes};
+	struct stack_image image;
 
 	ck_assert_ptr_nonnull(bytes);
-	image.size = context->read(context->read_data, low, bytes, STACK_SIZE);
+	safepoint_read_stack(context, sp, bytes, STACK_SIZE, &image);
 	ret->end = stackwalk(&context->code, &image, registers, false, ret->frames, UNWIND_FRAMES,
 			     &ret->count);
 	free(bytes);

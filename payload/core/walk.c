@@ -211,7 +211,8 @@ static enum step step_signal(struct walk *walk)
 			return STEP_CUT;
 		}
 		walk->switched = true;
-		walk->bounds.low = sp;
+		if (walk->bounds.low < sp - RED_ZONE)
+			walk->bounds.low = sp - RED_ZONE;
 	}
 	walk->sp = sp;
 	walk->saved_sp = sp;
@@ -371,6 +372,13 @@ static NOINLINE enum step step_escape(struct walk *walk, uint32_t rule)
 
 /* ---- the hot loop ---- */
 
+/* In an epilogue that a signal has interrupted, rbp may lie below sp already. */
+static bool is_popped(const struct walk *walk, uint64_t sp, uint64_t slot)
+{
+	return walk->context && sp == walk->sp && sp - slot <= RED_ZONE &&
+	       word_in_bounds(walk, slot);
+}
+
 /*
  * Take steps by packed rules, in registers. Returns STEP_TAKEN at the first
  * rule that is none, or without room for a frame, with *@rule set to the rule
@@ -394,7 +402,8 @@ static enum step walk_packed(struct walk *walk, uint32_t *rule_ret)
 			break;
 		cfa += rule & HA_RULE_RBP ? rbp : sp;
 		slot = cfa - HA_RULE_SAVED(rule) * 8;
-		if (UNLIKELY(cfa <= sp || cfa > high || cfa & 7 || slot < sp)) {
+		if (UNLIKELY(cfa <= sp || cfa > high || cfa & 7 ||
+			     (slot < sp && !is_popped(walk, sp, slot)))) {
 			step = STEP_CUT;
 			break;
 		}

@@ -24,6 +24,9 @@
 #define SIGCONTEXT_RIP	0xa8
 #define SIGCONTEXT_SIZE 0xb0 /* bytes from ucontext to the end of what is read here */
 
+/* psABI: bytes below the stack pointer that the kernel leaves as the interrupted code had them. */
+#define RED_ZONE 128u
+
 /* Offset of a register from the ucontext. */
 static inline uint32_t sigcontext_offset(enum ha_ext_base reg)
 {
