@@ -139,8 +139,8 @@ $(BUILD)/targets/%: tests/targets/%.cc
 targets: $(TARGETS)
 
 # Everything that CI asks for. The unit suites run under the sanitizers; then
-# all suites run on the plain build, whose closing line is the last one. (gcc's
-# manual: under sanitizers -Wmaybe-uninitialized reports what is initialized.)
+# all suites run on the plain build, whose closing line is the last one. What
+# failed is printed last, since whoever reads a log reads its end. (gcc's manual: under sanitizers -Wmaybe-uninitialized reports what is initialized.)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 SUBMAKE = $(MAKE) --no-print-directory $(JOBS)
 
@@ -155,8 +155,11 @@ check: ## build with gcc and clang, audit, run all tests
 		WERROR=1 all tests
 	@echo '  CHECK    unit suites, beside the same under ASan and UBSan'
 	@$(SAN_ENV) $(BUILD)/asan/tests/run unit >$(BUILD)/asan/unit.log 2>&1 & asan=$$!; \
-		$(BUILD)/tests/run unit oracle; plain=$$?; \
-		wait $$asan; asan=$$?; cat $(BUILD)/asan/unit.log; [ $$plain = 0 ] && [ $$asan = 0 ]
+		$(BUILD)/tests/run unit oracle >$(BUILD)/unit.log 2>&1; plain=$$?; \
+		wait $$asan; asan=$$?; \
+		if [ $$asan = 0 ]; then cat $(BUILD)/asan/unit.log $(BUILD)/unit.log; \
+		else cat $(BUILD)/unit.log $(BUILD)/asan/unit.log; fi; \
+		[ $$plain = 0 ] && [ $$asan = 0 ]
 	@echo '  CHECK    attaches'
 	@$(SAN_ENV) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
 	@$(BUILD)/tests/run system
