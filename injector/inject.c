@@ -169,6 +169,31 @@ static struct error *mapping_remove(struct borrow *borrow, struct journal_mappin
 	return err;
 }
 
+/*
+ * The gate, and behind it the filter if this is the target's first session
+ * that samples: one call for both.
+ */
+static struct error *gate_map(struct inject *inject, struct borrow *borrow)
+{
+	struct journal *journal = inject->journal;
+	bool filter = inject->shm->sampling && journal->filter.state != JOURNAL_THERE;
+
+	return mapping_make(borrow, &journal->gate, HA_PAGE + (filter ? HA_FILTER_SIZE : 0),
+			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+}
+
+static void gate_split(struct journal *journal)
+{
+	if (journal->gate.size == HA_PAGE)
+		return;
+	journal->filter = (struct journal_mapping){
+		.address = journal->gate.address + HA_PAGE,
+		.size = journal->gate.size - HA_PAGE,
+		.state = JOURNAL_THERE,
+	};
+	journal->gate.size = HA_PAGE;
+}
+
 static struct error *advise(struct borrow *borrow, const struct journal_mapping *mapping,
 			    int advice)
 {
@@ -405,8 +430,7 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 	if (make)
 		err = guard_on_stack(inject, borrow);
 	if (!err && make)
-		err = mapping_make(borrow, &journal->gate, HA_PAGE, PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		err = gate_map(inject, borrow);
 	if (!err)
 		err = borrow_guard(borrow, journal->gate.address + SCRATCH_GUARD,
 				   HA_PAGE - SCRATCH_GUARD);
@@ -414,6 +438,8 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 		err = locked_check(inject);
 	if (!err && make)
 		err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
+	if (!err)
+		gate_split(journal);
 	if (!err)
 		err = pair_make(inject, borrow);
 	return err ? err : objects_map(inject, borrow);
@@ -488,14 +514,36 @@ struct error *inject_clear(struct inject *inject, struct borrow *borrow)
 	return err;
 }
 
+/* The filter that stays gives its memory back; if the program has locked it, it is zeroed later. */
+static struct error *filter_empty(const struct inject *inject, struct borrow *borrow)
+{
+	struct error *err = guard_arm(inject, borrow);
+
+	if (!err)
+		err = advise(borrow, &inject->journal->filter, MADV_DONTNEED);
+	if (!error_is(err, ERROR_OS))
+		return err;
+	error_free(err);
+	return NULL;
+}
+
 struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;
 	bool keep_entry = journal->entry_by_loader || journal->slots_written;
-	struct journal_mapping *mappings[] = {&journal->shm, &journal->core,
-					      keep_entry ? NULL : &journal->entry, &journal->gate};
+	bool keep_filter = keep_entry && journal->filter_named;
+	struct journal_mapping *mappings[] = {
+		&journal->shm,
+		&journal->core,
+		keep_entry ? NULL : &journal->entry,
+		keep_filter ? NULL : &journal->filter,
+		&journal->gate,
+	};
 	struct error *first = inject_close(inject, borrow);
 	size_t i;
+
+	if (keep_filter)
+		error_keep_first(&first, filter_empty(inject, borrow));
 
 	for (i = 0; i < sizeof(mappings) / sizeof(mappings[0]); i++) {
 		struct error *err;

@@ -8,6 +8,7 @@
  *	core   private r-x mapping of a memfd
  *	shm    shared rw mapping of the profile's memfd
  *	entry  mapped here for the map loader only; else dlopen brings it
+ *	filter private pages behind the gate, for sessions that sample; stays
  *
  * To be called in a worker process; the borrowed thread is stopped on entry
  * and on return, unless the error is ERROR_GONE.
@@ -45,8 +46,8 @@ void inject_init(struct inject *inject);
 void inject_deinit(struct inject *inject);
 
 /*
- * Map gate, core and shm, those that are not there yet, and make the
- * socketpair. Passes entry's memfd if there is one. On error what was made is
+ * Map gate, filter, core and shm, those that are needed and not there yet, and
+ * make the socketpair. Passes entry's memfd if there is one. On error what was made is
  * in the journal: inject_remove(). ERROR_UNSUPPORTED: the target locks all its
  * memory, and would lock gigabytes of ours.
  */
@@ -95,9 +96,9 @@ MUST_CHECK struct error *inject_open_gate(struct inject *inject);
 MUST_CHECK struct error *inject_clear(struct inject *inject, struct borrow *borrow);
 
 /*
- * Unmap what is there of shm, core and gate, and entry if no loader knows it
- * and no slot ever led to it; close descriptors. Goes on after a failing step
- * and returns the first error.
+ * Unmap what is there of shm, core and gate; entry if no loader knows it and no
+ * slot ever led to it, the filter if entry does not know it, else it is emptied;
+ * close descriptors. Goes on after a failing step and returns the first error.
  */
 MUST_CHECK struct error *inject_remove(struct inject *inject, struct borrow *borrow);
 

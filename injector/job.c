@@ -145,31 +145,20 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 }
 
 /*
- * What an earlier session has left in entry: countdowns, and blocks in the
- * filter. Both are read even while state is OFF; no lock is needed, since what
- * a thread makes of a countdown that is changed under it ends in core.
+ * Where entry finds the filter: said before entry_fill() has stubs look at it.
+ * What points into entry is for core.
  */
-static struct error *sampling_reset(const struct job *job, uint64_t base)
+static struct error *filter_name(const struct job *job, uint64_t base)
 {
-	const uint64_t zero = 0;
-	CLEANUP(freep) uint8_t *zeros = calloc(1, HA_FILTER_SIZE);
 	uint64_t data = base + HA_ENTRY_DATA;
-	struct error *err;
-	size_t i;
 
-	if (!job->shm->sampling || job->journal->state_on)
+	if (!job->shm->sampling)
 		return NULL;
-	if (!zeros)
-		return error_memory();
-	err = job->writer.write(job->writer.ctx, data + offsetof(struct ha_entry, filter), zeros,
-				HA_FILTER_SIZE);
-	for (i = 0; i < HA_LINES && !err; i++)
-		err = job->writer.write(job->writer.ctx,
-					data + offsetof(struct ha_entry, lines[i].left), &zero,
-					sizeof(zero));
 	job->shm->header->lines = data + offsetof(struct ha_entry, lines);
-	job->shm->header->filter = data + offsetof(struct ha_entry, filter);
-	return err;
+	job->shm->header->filter = job->journal->filter.address;
+	job->journal->filter_named = 1;
+	return job->writer.write(job->writer.ctx, data + offsetof(struct ha_entry, filter),
+				 &job->journal->filter.address, sizeof(uint64_t));
 }
 
 struct error *job_hook(struct job *job, uint64_t entry)
@@ -177,7 +166,7 @@ struct error *job_hook(struct job *job, uint64_t entry)
 	struct error *err = slots_drop_unloaded(job);
 
 	if (!err)
-		err = sampling_reset(job, entry);
+		err = filter_name(job, entry);
 	if (!err)
 		err = entry_fill(job, entry);
 	if (err)
@@ -530,6 +519,32 @@ static struct error *attach_step(struct job *job, struct borrow *borrow, uint32_
 	return job->loader->attach(job, borrow, lock_timeout_us, boot);
 }
 
+/*
+ * What an earlier session has left in entry: countdowns, and blocks in the
+ * filter. Both are read even while state is OFF; no lock is needed, since what
+ * a thread makes of a countdown that is changed under it ends in core.
+ */
+static struct error *sampling_reset(const struct job *job)
+{
+	const struct journal *journal = job->journal;
+	const uint64_t zero = 0;
+	CLEANUP(freep) uint8_t *zeros = calloc(1, HA_FILTER_SIZE);
+	struct error *err = NULL;
+	size_t i;
+
+	if (!zeros)
+		return error_memory();
+	if (journal->filter.state == JOURNAL_THERE)
+		err = job->writer.write(job->writer.ctx, journal->filter.address, zeros,
+					HA_FILTER_SIZE);
+	for (i = 0; i < HA_LINES && !err; i++)
+		err = job->writer.write(job->writer.ctx,
+					journal->entry.address + HA_ENTRY_DATA +
+						offsetof(struct ha_entry, lines[i].left),
+					&zero, sizeof(zero));
+	return err;
+}
+
 struct error *job_attach(struct job *job)
 {
 	struct search search = {
@@ -539,8 +554,11 @@ struct error *job_attach(struct job *job)
 		.limit_ms = ATTACH_LIMIT_MS,
 		.lock_waits_max = job->loader->needs_safe_point ? LOCK_WAITS_MAX : 0,
 	};
+	struct error *err = NULL;
 
-	return threads_search(job, &search);
+	if (job->shm->sampling && job->journal->entry.state == JOURNAL_THERE)
+		err = sampling_reset(job);
+	return err ? err : threads_search(job, &search);
 }
 
 static struct error *window_patch(void *context, uint64_t link_map)

@@ -37,6 +37,9 @@ struct journal_mapping {
 struct journal {
 	struct journal_mapping gate, core, shm;
 	struct journal_mapping entry; /* stays; unmapped only if no slot ever led to it */
+	/* Of a session that samples; stays with entry, unmapped only if entry never named it. */
+	struct journal_mapping filter;
+	uint32_t filter_named;	  /* 1: entry may have its address */
 	uint32_t entry_by_loader; /* 1: dlopen made it, so that only the loader could unload it */
 	/*
 	 * The thread that was stopped and not handed back, since its worker died or

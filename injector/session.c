@@ -121,25 +121,45 @@ static void plan_drop(struct session *session)
 	session->maps = (struct maps){0};
 }
 
-/* Entry counts the attaches to its process. */
-static struct error *session_number(struct session *session)
+/* The filter that an earlier session has given to entry: it lies there if nobody unmapped it. */
+static void filter_adopt(struct session *session, uint64_t address)
 {
-	const struct module *entry = modules_entry(&session->modules);
-	uint32_t before = 0;
-	struct error *err = NULL;
+	const struct map *map = address ? maps_find(&session->maps, address) : NULL;
+	struct journal *journal = session->journal;
 
-	if (entry) {
-		err = memory_read(&session->memory,
-				  entry->low + HA_ENTRY_DATA + offsetof(struct ha_entry, session),
-				  &before, sizeof(before));
-		session->journal->entry.address = entry->low;
-		session->journal->entry.size = HA_ENTRY_SIZE;
-		session->journal->entry.state = JOURNAL_THERE;
-		/* Slots of the program may lead to it, and only its loader may unmap it. */
-		session->journal->entry_by_loader = 1;
-	}
-	session->number = before + 1;
-	return err;
+	if (!map || !map->read || !map->write || map->shared || map->inode ||
+	    map->end - address < HA_FILTER_SIZE)
+		return;
+	journal->filter = (struct journal_mapping){
+		.address = address,
+		.size = HA_FILTER_SIZE,
+		.state = JOURNAL_THERE,
+	};
+	journal->filter_named = 1;
+}
+
+/* What earlier attaches have left in the target for good; entry counts them. */
+static struct error *entry_adopt(struct session *session)
+{
+	const struct module *module = modules_entry(&session->modules);
+	struct ha_entry entry;
+	struct error *err;
+
+	session->number = 1;
+	if (!module)
+		return NULL;
+	err = memory_read(&session->memory, module->low + HA_ENTRY_DATA, &entry,
+			  offsetof(struct ha_entry, pairs));
+	if (err)
+		return err;
+	session->number = entry.session + 1;
+	session->journal->entry.address = module->low;
+	session->journal->entry.size = HA_ENTRY_SIZE;
+	session->journal->entry.state = JOURNAL_THERE;
+	/* Slots of the program may lead to it, and only its loader may unmap it. */
+	session->journal->entry_by_loader = 1;
+	filter_adopt(session, entry.filter);
+	return NULL;
 }
 
 /* Only who knows where the loader's counter is can tell how old a list is. */
@@ -172,7 +192,7 @@ struct error *session_plan(struct session *session)
 				 &session->slots);
 	if (!err)
 		err = preflight_allocator(&session->modules, &session->slots, &session->preflight);
-	return err ? err : session_number(session);
+	return err ? err : entry_adopt(session);
 }
 
 /* Where the main thread's stack is; it may still grow down to what lies below. */

@@ -156,7 +156,7 @@ static bool objects_left(const struct session *session)
 			return true;
 	}
 	return journal->pending_fds || journal->shm.state || journal->core.state ||
-	       journal->gate.state ||
+	       journal->gate.state || (journal->filter.state && !journal->filter_named) ||
 	       (journal->entry.state && !journal->entry_by_loader && !journal->slots_written);
 }
 

@@ -14,7 +14,8 @@
  *   core    recording code, no data, no relocations; unmapped at stop
  *   shm     one sparse memfd, mapped shared on both sides: the profile itself
  *
- * and one private page, the gate (struct ha_gate), which fork wipes.
+ * and one private page, the gate (struct ha_gate), which fork wipes. A session
+ * that samples also needs the filter (HA_FILTER_SIZE), which stays like entry.
  *
  * References inside shm are byte offsets from its start, never pointers.
  */
@@ -24,7 +25,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 2u
+#define HA_ABI	 3u
 
 #define HA_PAGE	 4096u
 
@@ -50,12 +51,12 @@ enum ha_class {
  *
  *   +0x0000  ELF header, dynamic symbols, .eh_frame, stubs, stub bodies   r-x
  *   +0x1000  struct ha_entry, then .dynamic                               rw-
- *   +0x14000 end
+ *   +0x4000  end
  *
  * Stub k stands at HA_ENTRY_STUBS + k * HA_STUB_SIZE. It loads the address of
  * pairs[k] and jumps to pairs[k].body.
  */
-#define HA_ENTRY_PAGES 20u
+#define HA_ENTRY_PAGES 4u
 #define HA_ENTRY_SIZE  (HA_ENTRY_PAGES * HA_PAGE)
 #define HA_ENTRY_DATA  0x1000u /* offset of struct ha_entry from entry's load address */
 #define HA_ENTRY_STUBS 0x0400u /* offset of stub 0 */
@@ -101,7 +102,9 @@ _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
 /*
  * A byte for each block that a session which samples has recorded, counted at
  * a hash of its address: 0 = no block with this hash is recorded, and its free
- * passes through. 255 stays. It is read at any time, so it lies in entry.
+ * passes through. 255 stays. A mapping of its own, which fork wipes. A thread
+ * that was held up in a stub may read it long after a session's end: it is
+ * emptied then, never unmapped, and serves the next one.
  */
 #define HA_FILTER_BITS	    16u
 #define HA_FILTER_SIZE	    (1u << HA_FILTER_BITS)
@@ -158,11 +161,10 @@ struct ha_entry {
 	 * are not looked at.
 	 */
 	uint32_t sampling;
-	uint32_t pad[2];
+	uint64_t filter; /* I  its address, before sampling is 1; 0 until a session needs it */
 	struct ha_pair pairs[HA_PAIRS];
 	struct ha_line shared[HA_SHARED_LINES] __attribute__((aligned(64)));
 	struct ha_line lines[HA_LINES];
-	uint8_t filter[HA_FILTER_SIZE]; /* P  counts; I  0 before ON */
 };
 _Static_assert(sizeof(struct ha_entry) + HA_ENTRY_DATA + 512 <= HA_ENTRY_SIZE, "entry is too big");
 
@@ -604,7 +606,7 @@ struct ha_shm {
 	uint32_t rate;			     /* I  index into interval of the one in force */
 	uint64_t seed;			     /* I0 of the random numbers */
 	uint64_t lines;			     /* I  address of ha_entry.lines in the target */
-	uint64_t filter;		     /* I  address of ha_entry.filter in the target */
+	uint64_t filter;		     /* I  as in ha_entry */
 	uint64_t main_fs;		     /* I0 thread pointer of the main thread */
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */

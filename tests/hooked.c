@@ -176,6 +176,7 @@ void hooked_setup(void)
 	entry->core_realloc_end = (uint64_t)(uintptr_t)log_realloc_end;
 	entry->core_xallocx = (uint64_t)(uintptr_t)log_xallocx;
 	entry->session = 1;
+	entry->filter = (uint64_t)(uintptr_t)hooked.filter;
 	entry->state = HA_STATE_ON;
 }
 

@@ -42,6 +42,7 @@ struct hooked {
 	uint8_t *base;
 	struct ha_entry *entry;
 	struct ha_gate *gate;
+	uint8_t filter[HA_FILTER_SIZE];
 	uint64_t shm; /* only handed on */
 
 	/* What the next originals do. */

@@ -38,6 +38,7 @@ enum procstate_ignore {
 	PROCSTATE_HEAP = 4,	 /* it allocates: anonymous memory comes and goes */
 	PROCSTATE_MASKS = 8,	 /* it changes its signal masks */
 	PROCSTATE_HANDLERS = 16, /* and what it does with signals */
+	PROCSTATE_FILTER = 32,	 /* samples were taken in it: free's filter stays */
 };
 
 /* Fails the test if the process is not there. */
@@ -46,13 +47,19 @@ void procstate_deinit(struct procstate *state);
 
 /*
  * Fail the test unless @after is like @before, but for one new object of at
- * most twenty pages and what @ignore (of enum procstate_ignore) allows.
+ * most four pages and what @ignore (of enum procstate_ignore) allows.
  */
 void procstate_expect_same(const struct procstate *before, const struct procstate *after,
 			   unsigned int ignore);
 
 /* The first number after "NAME:" in /proc/PID/status, e.g. VmRSS in kB. */
 uint64_t procstate_status(pid_t pid, const char *name, int base);
+
+/* Bytes of memory behind the mapping of @pid that starts at @start. */
+uint64_t procstate_resident(pid_t pid, uint64_t start);
+
+/* The filter of @state's process: a nameless mapping of its size; NULL = none. */
+const struct procstate_mapping *procstate_filter(const struct procstate *state);
 
 /* Bytes of mappings of @pid whose path contains @part. */
 uint64_t procstate_mapped(pid_t pid, const char *part);

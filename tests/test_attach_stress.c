@@ -30,12 +30,12 @@ static void teardown(void)
 	folder_remove(&folder);
 }
 
-/* Attach, and leave as soon as everything is hooked. */
-static void cycle(const char *loader)
+/* Attach, and leave as soon as everything is hooked. @loader NULL: as the program chooses. */
+static void cycle_with(const char *how, const char *loader)
 {
 	const char *file = folder_file(&folder, "cycle.hap");
 
-	run_start(&run, &folder, "-p %d --exact%s%s -q -o %s", target.pid,
+	run_start(&run, &folder, "-p %d %s%s%s -q -o %s", target.pid, how,
 		  loader ? " --loader " : "", loader ? loader : "", file);
 	if (run_try_attached(&run, target.pid)) {
 		wait_ms(20);
@@ -47,6 +47,11 @@ static void cycle(const char *loader)
 	run_deinit(&run);
 }
 
+static void cycle(const char *loader)
+{
+	cycle_with("--exact", loader);
+}
+
 /* make check-long asks for more than make check has time for. */
 static int cycles_wanted(int count)
 {
@@ -55,7 +60,6 @@ static int cycles_wanted(int count)
 	return text ? atoi(text) : count;
 }
 
-/* @loader NULL: as the program chooses. */
 static void cycles(int count, const char *loader)
 {
 	for (int i = 0; i < count; i++) {
@@ -113,6 +117,34 @@ END_TEST
 START_TEST(idle_process_is_left_as_it_was_by_the_map_loader)
 {
 	idle_is_left_as_it_was("map");
+}
+END_TEST
+
+static void sampled_is_left_as_it_was(const char *loader)
+{
+	const struct procstate_mapping *filter;
+
+	child_start_target(&target, &folder, "threads1000 -n 10");
+	procstate_read(target.pid, &before);
+	for (int i = 0; i < 3; i++)
+		cycle_with("--interval 4096", loader);
+	cycle(loader);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_FILTER);
+	filter = procstate_filter(&after);
+	ck_assert(filter != NULL);
+	ck_assert_uint_eq(procstate_resident(target.pid, filter->start), 0);
+}
+
+START_TEST(sampled_cycles_leave_an_empty_filter)
+{
+	sampled_is_left_as_it_was("dlopen");
+}
+END_TEST
+
+START_TEST(sampled_cycles_of_the_map_loader_leave_an_empty_filter)
+{
+	sampled_is_left_as_it_was("map");
 }
 END_TEST
 
@@ -252,6 +284,8 @@ Suite *attach_stress_suite(void)
 	tcase_add_test(left, hundred_cycles_leave_a_busy_process_as_it_was);
 	tcase_add_test(left, idle_process_is_left_as_it_was);
 	tcase_add_test(left, idle_process_is_left_as_it_was_by_the_map_loader);
+	tcase_add_test(left, sampled_cycles_leave_an_empty_filter);
+	tcase_add_test(left, sampled_cycles_of_the_map_loader_leave_an_empty_filter);
 	tcase_add_test(left, busy_main_thread_is_left_as_it_was);
 	suite_add_tcase(suite, left);
 

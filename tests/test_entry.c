@@ -233,7 +233,7 @@ START_TEST(free_of_what_was_never_recorded_passes_through)
 	call = hooked_call(stub, argument);
 	assert_tail_jump(&call, argument);
 	ck_assert_uint_eq(hooked_lines_owned(), 0);
-	hooked.entry->filter[HA_FILTER_HASH(HOOKED_BLOCK)] = 1;
+	hooked.filter[HA_FILTER_HASH(HOOKED_BLOCK)] = 1;
 	hooked_call(stub, argument);
 	ck_assert_uint_eq(hooked.events, 2);
 	assert_core(&hooked.event[0], HOOKED_FREE, HOOKED_BLOCK);
@@ -278,7 +278,7 @@ START_TEST(reallocation_of_what_was_never_recorded_counts_down)
 	assert_tail_jump(&call, argument);
 	ck_assert_uint_eq(line->left, 0);
 	line->left = step;
-	hooked.entry->filter[HA_FILTER_HASH(argument[0])] = 1;
+	hooked.filter[HA_FILTER_HASH(argument[0])] = 1;
 	hooked_call(stub, argument);
 	ck_assert_uint_eq(hooked.events, 3);
 	ck_assert_int_eq(hooked.event[0].kind, HOOKED_REALLOC_BEGIN);

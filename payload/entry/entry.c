@@ -53,10 +53,10 @@ SAME(ENTRY_BODIES, offsetof(struct ha_entry, bodies));
 SAME(ENTRY_BODIES_END - ENTRY_BODIES, sizeof(((struct ha_entry *)0)->bodies));
 SAME(ENTRY_BARE_THREADS, offsetof(struct ha_entry, bare_threads));
 SAME(ENTRY_SAMPLING, offsetof(struct ha_entry, sampling));
+SAME(ENTRY_FILTER, offsetof(struct ha_entry, filter));
 SAME(ENTRY_PAIRS, offsetof(struct ha_entry, pairs));
 SAME(ENTRY_SHARED_LINES, offsetof(struct ha_entry, shared));
 SAME(ENTRY_LINES, offsetof(struct ha_entry, lines));
-SAME(ENTRY_FILTER, offsetof(struct ha_entry, filter));
 SAME(ENTRY_STRUCT_SIZE, sizeof(struct ha_entry));
 
 /* enter tells a shared line by its address below the lines. */

@@ -106,7 +106,7 @@ entry_stubs:
 	movabs	$LINE_HASH_MULTIPLIER, %r8
 	imul	%r8, %rax
 	shr	$FILTER_HASH_SHIFT, %rax
-	lea	entry + ENTRY_FILTER(%rip), %r8
+	mov	entry + ENTRY_FILTER(%rip), %r8
 	cmpb	$0, (%r8, %rax)
 	jne	\slow
 .endm
