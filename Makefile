@@ -140,7 +140,8 @@ targets: $(TARGETS)
 
 # Everything that CI asks for. The unit suites run under the sanitizers; then
 # all suites run on the plain build, whose closing line is the last one. What
-# failed is printed last, since whoever reads a log reads its end. (gcc's manual: under sanitizers -Wmaybe-uninitialized reports what is initialized.)
+# failed is printed last, since whoever reads a log reads its end. (gcc's
+# manual: under sanitizers -Wmaybe-uninitialized reports what is initialized.)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 SUBMAKE = $(MAKE) --no-print-directory $(JOBS)
 
