@@ -10,6 +10,19 @@
 
 #include <check.h>
 
+/*
+ * Check writes a record to a file for each assertion that holds, to say where a
+ * test was that crashed. The first time at each place will do: some are passed
+ * millions of times.
+ */
+#define _mark_point(file, line)                    \
+	({                                         \
+		static bool marked_;               \
+		if (!marked_)                      \
+			(_mark_point)(file, line); \
+		marked_ = true;                    \
+	})
+
 #define SUITE(name)	   Suite *name##_suite(void);
 #define ORACLE_SUITE(name) SUITE(name)
 #define SYSTEM_SUITE(name) SUITE(name)
