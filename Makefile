@@ -155,14 +155,15 @@ check: ## build with gcc and clang, audit, run all tests
 	+@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=address,undefined CFLAGS='-O1 -g -Wno-maybe-uninitialized' \
 		WERROR=1 all tests
 	@echo '  CHECK    unit suites, beside the same under ASan and UBSan'
-	@$(SAN_ENV) $(BUILD)/asan/tests/run unit >$(BUILD)/asan/unit.log 2>&1 & asan=$$!; \
+	@{ $(call san_env,0) $(BUILD)/asan/tests/run unit && $(call find_leaks,$(BUILD)/asan/tests/run); } \
+			>$(BUILD)/asan/unit.log 2>&1 & asan=$$!; \
 		$(BUILD)/tests/run unit oracle >$(BUILD)/unit.log 2>&1; plain=$$?; \
 		wait $$asan; asan=$$?; \
 		if [ $$asan = 0 ]; then cat $(BUILD)/asan/unit.log $(BUILD)/unit.log; \
 		else cat $(BUILD)/unit.log $(BUILD)/asan/unit.log; fi; \
 		[ $$plain = 0 ] && [ $$asan = 0 ]
 	@echo '  CHECK    attaches'
-	@$(SAN_ENV) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
+	@$(call san_env,1) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
 	@$(BUILD)/tests/run system
 
 .PHONY: check-long
@@ -170,9 +171,17 @@ check-long: all tests ## attach suites with 1,000 cycles and a fault at each ste
 	@HEAPATTACH_TESTS_CYCLES=1000 HEAPATTACH_TESTS_STRIDE=1 CK_TIMEOUT_MULTIPLIER=20 \
 		$(BUILD)/tests/run system
 
-# The runner forks for each test: a large quarantine would be copied each time.
-SAN_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16 \
+# $(1): 1 = leaks are looked for at the end of each process, which takes longer
+# than most tests. The runner forks for each of them: a large quarantine would be
+# copied each time.
+san_env = ASAN_OPTIONS=detect_leaks=$(1):detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16 \
 	  UBSAN_OPTIONS=print_stacktrace=1
+
+# Each suite whose tests can share a process, in one.
+find_leaks = for suite in $$(sed -n 's/^PURE_SUITE(\(.*\))/\1/p' tests/suites.h); do \
+		$(call san_env,1) CK_FORK=no CK_VERBOSITY=silent CK_RUN_SUITE=$$suite $(1) unit || \
+			{ echo "leaks: suite $$suite failed"; exit 1; }; \
+	done
 
 # ---- fuzzing: tests/fuzz/NAME.c, with its corpus in tests/fuzz/corpus/NAME
 

@@ -24,10 +24,12 @@ struct entry {
 
 static const struct entry entries[] = {
 #define SUITE(name)	   {"unit", name##_suite},
+#define PURE_SUITE(name)   SUITE(name)
 #define ORACLE_SUITE(name) {"oracle", name##_suite},
 #define SYSTEM_SUITE(name) {"system", name##_suite},
 #include "tests/suites.h"
 #undef SUITE
+#undef PURE_SUITE
 #undef ORACLE_SUITE
 #undef SYSTEM_SUITE
 };

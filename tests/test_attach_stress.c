@@ -16,13 +16,31 @@ static struct child target;
 static struct run run;
 static struct procstate before, after;
 
+/* Where an attach is mostly patience, several processes are attached to at a time. */
+#define LANES 4
+static struct lane {
+	struct folder folder;
+	struct child target;
+	struct run run;
+} lanes[LANES];
+
 static void setup(void)
 {
 	folder_create(&folder);
 }
 
+static void lanes_teardown(void)
+{
+	for (struct lane *lane = lanes; lane < lanes + LANES && lane->folder.path[0]; lane++) {
+		run_deinit(&lane->run);
+		child_end(&lane->target);
+		folder_remove(&lane->folder);
+	}
+}
+
 static void teardown(void)
 {
+	lanes_teardown();
 	run_deinit(&run);
 	child_end(&target);
 	procstate_deinit(&before);
@@ -30,21 +48,34 @@ static void teardown(void)
 	folder_remove(&folder);
 }
 
-/* Attach, and leave as soon as everything is hooked. @loader NULL: as the program chooses. */
+static void cycle_begin(struct run *cycle_run, const struct folder *where, pid_t pid,
+			const char *how, const char *loader)
+{
+	const char *file = folder_file(where, "cycle.hap");
+
+	unlink(file);
+	run_start(cycle_run, where, "-p %d %s%s%s -q -o %s", pid, how, loader ? " --loader " : "",
+		  loader ? loader : "", file);
+}
+
+/* Leave as soon as everything is hooked. */
+static void cycle_end(struct run *cycle_run, pid_t pid)
+{
+	if (run_try_attached(cycle_run, pid)) {
+		wait_ms(20);
+		kill(cycle_run->child.pid, SIGINT);
+	}
+	run_finish(cycle_run, 60);
+	ck_assert_msg(cycle_run->status == 0, "ended with %d: %s", cycle_run->status,
+		      cycle_run->err);
+	run_deinit(cycle_run);
+}
+
+/* @loader NULL: as the program chooses. */
 static void cycle_with(const char *how, const char *loader)
 {
-	const char *file = folder_file(&folder, "cycle.hap");
-
-	run_start(&run, &folder, "-p %d %s%s%s -q -o %s", target.pid, how,
-		  loader ? " --loader " : "", loader ? loader : "", file);
-	if (run_try_attached(&run, target.pid)) {
-		wait_ms(20);
-		kill(run.child.pid, SIGINT);
-	}
-	run_finish(&run, 60);
-	ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
-	unlink(file);
-	run_deinit(&run);
+	cycle_begin(&run, &folder, target.pid, how, loader);
+	cycle_end(&run, target.pid);
 }
 
 static void cycle(const char *loader)
@@ -68,10 +99,35 @@ static void cycles(int count, const char *loader)
 	}
 }
 
+static void expect_clean_end(struct child *child)
+{
+	child_expect(child, "stop", "ended");
+	ck_assert_int_eq(child_wait(child, 20000), 0);
+}
+
 static void stop_expect_clean_end(void)
 {
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	expect_clean_end(&target);
+}
+
+static void cycles_side_by_side(int count, const char *name)
+{
+	struct lane *lane;
+
+	for (lane = lanes; lane < lanes + LANES; lane++) {
+		folder_create(&lane->folder);
+		child_start_target(&lane->target, &lane->folder, "%s", name);
+	}
+	for (int i = 0; i < count; i += LANES) {
+		for (lane = lanes; lane < lanes + LANES; lane++)
+			cycle_begin(&lane->run, &lane->folder, lane->target.pid, "--exact", NULL);
+		for (lane = lanes; lane < lanes + LANES; lane++) {
+			cycle_end(&lane->run, lane->target.pid);
+			child_expect(&lane->target, "check", "ok");
+		}
+	}
+	for (lane = lanes; lane < lanes + LANES; lane++)
+		expect_clean_end(&lane->target);
 }
 
 /* ---- nothing is left */
@@ -171,17 +227,13 @@ END_TEST
 
 START_TEST(mutex_that_a_constructor_wants_is_no_deadlock)
 {
-	child_start_target(&target, &folder, "deadlock_ctor");
-	cycles(cycles_wanted(100), NULL);
-	stop_expect_clean_end();
+	cycles_side_by_side(cycles_wanted(100), "deadlock_ctor");
 }
 END_TEST
 
 START_TEST(atfork_handler_with_jemalloc_locked_survives_hundred_attaches)
 {
-	child_start_target(&target, &folder, "atfork_jemalloc");
-	cycles(cycles_wanted(100), NULL);
-	stop_expect_clean_end();
+	cycles_side_by_side(cycles_wanted(100), "atfork_jemalloc");
 }
 END_TEST
 

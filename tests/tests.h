@@ -24,10 +24,12 @@
 	})
 
 #define SUITE(name)	   Suite *name##_suite(void);
+#define PURE_SUITE(name)   SUITE(name)
 #define ORACLE_SUITE(name) SUITE(name)
 #define SYSTEM_SUITE(name) SUITE(name)
 #include "tests/suites.h"
 #undef SUITE
+#undef PURE_SUITE
 #undef ORACLE_SUITE
 #undef SYSTEM_SUITE
 
