@@ -13,6 +13,7 @@ $(BUILD)/targets/leak_chain: $(BUILD)/targets/libchain.so
 TARGET_LIBS_leak_chain = $(TARGET_OWN_LIB) -lchain
 
 $(TARGETS): tests/targets/target.h
+$(BUILD)/targets/witness: tests/targets/witness.h
 
 $(BUILD)/targets/late: $(BUILD)/targets/liblate.so
 
