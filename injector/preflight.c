@@ -295,6 +295,15 @@ static struct error *check_sandbox(const struct check *check)
 		"run it without PR_SET_SECCOMP's strict mode");
 }
 
+static struct error *check_frozen(const struct check *check)
+{
+	if (!procfacts_is_frozen(check->proc, check->tid))
+		return NULL;
+	return error_hint(error_create(ERROR_BUSY, "process %d (%s) is frozen by its cgroup",
+				       check->result->pid, check->comm),
+			  "let it run first: docker unpause, or echo 0 into its cgroup.freeze");
+}
+
 /* ---- room */
 
 /* Soft limit @name in /proc/PID/limits; UINT64_MAX = unlimited. */
@@ -569,9 +578,9 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 {
 	/* In this order: the first that fails is the cause that is named. */
 	static struct error *(*const checks[])(const struct check *) = {
-		check_kind,	 check_namespace, check_permission,    check_tracer,
-		check_machine,	 check_sandbox,	  check_address_space, check_descriptors,
-		check_map_count, check_memory,
+		check_kind,	   check_namespace, check_permission, check_tracer,
+		check_machine,	   check_sandbox,   check_frozen,     check_address_space,
+		check_descriptors, check_map_count, check_memory,
 	};
 	CLEANUP(freep) char *comm = NULL;
 	struct check check = {
