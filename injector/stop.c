@@ -25,6 +25,8 @@ struct error *stop_run(const struct options *options, struct stop_result *ret)
 
 	*ret = (struct stop_result){0};
 	if (!err)
+		err = session_lock(session);
+	if (!err)
 		err = session_plan(session);
 	/* Nothing to hook: then there is nothing of ours either, or nothing that could be told. */
 	if (error_is(err, ERROR_NOT_FOUND) && !modules_entry(&session->modules)) {

@@ -98,8 +98,7 @@ struct json *matrix_record_end(struct matrix *matrix)
 	return run_report_json(&matrix->folder, recording(matrix));
 }
 
-/* Blocks still in use at sites with @function among the frames. */
-static uint64_t blocks_of(const struct json *report, const char *function)
+uint64_t matrix_blocks(const struct json *report, const char *function)
 {
 	const struct json *sites = json_get(report, "sites", JSON_ARRAY);
 	uint64_t count = 0;
@@ -117,7 +116,8 @@ static uint64_t blocks_of(const struct json *report, const char *function)
 
 void matrix_expect_kept(const struct matrix *matrix, const struct json *report)
 {
-	ck_assert_uint_eq(blocks_of(report, "keep_blocks"), (uint64_t)matrix->keeps * KEPT_BLOCKS);
+	ck_assert_uint_eq(matrix_blocks(report, "keep_blocks"),
+			  (uint64_t)matrix->keeps * KEPT_BLOCKS);
 }
 
 void matrix_expect_unharmed(struct matrix *matrix)
@@ -150,17 +150,22 @@ static size_t lines_of(const char *text)
 	return lines;
 }
 
-void matrix_row_refused(struct matrix *matrix, const char *situation, const char *reason)
+void matrix_attach_refused(struct matrix *matrix, const char *reason)
 {
+	const char *file = folder_file(&matrix->folder, "refused.hap");
 	struct run *run = &matrix->run;
 
-	run_program(run, &matrix->folder, "-p %d --exact -q -d 1 -o %s", matrix->pid,
-		    recording(matrix));
+	run_program(run, &matrix->folder, "-p %d --exact -q -d 1 -o %s", matrix->pid, file);
 	ck_assert_msg(run->status == 1, "ended with %d: %s%s", run->status, run->out, run->err);
 	ck_assert_msg(strstr(run->err, reason) != NULL, "no \"%s\" in: %s", reason, run->err);
 	ck_assert_msg(lines_of(run->err) <= 2, "more than a sentence and a hint: %s", run->err);
 	ck_assert_str_eq(run->out, "");
-	ck_assert_int_ne(access(recording(matrix), F_OK), 0);
+	ck_assert_int_ne(access(file, F_OK), 0);
+}
+
+void matrix_row_refused(struct matrix *matrix, const char *situation, const char *reason)
+{
+	matrix_attach_refused(matrix, reason);
 	matrix_expect_unharmed(matrix);
 	matrix_tell(situation, "refused: %s", reason);
 }

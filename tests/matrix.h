@@ -51,6 +51,11 @@ void matrix_row_works(struct matrix *matrix, const char *situation);
 /* An attach ends with status 1 and one sentence that has @reason; the target is unharmed. */
 void matrix_row_refused(struct matrix *matrix, const char *situation, const char *reason);
 
+/* The attach of matrix_row_refused() alone. */
+void matrix_attach_refused(struct matrix *matrix, const char *reason);
+/* Blocks still in use at sites with @function among their frames. */
+uint64_t matrix_blocks(const struct json *report, const char *function);
+
 /* Say that a row held: @outcome is "works" or "refused: REASON". */
 void matrix_tell(const char *situation, const char *outcome, ...) PRINTF(2, 3);
 /* Say why a row was left out on this machine. */

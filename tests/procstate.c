@@ -36,6 +36,18 @@ uint64_t procstate_status(pid_t pid, const char *name, int base)
 	return status_field(path, name, base);
 }
 
+char procstate_state(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	CLEANUP(freep) char *text = tests_read_file(path);
+	const char *at = text ? strstr(text, "\nState:") : NULL;
+
+	ck_assert_msg(at != NULL, "no state in %s", path);
+	return at[strlen("\nState:\t")];
+}
+
 static bool mapping_parse(const char *line, struct procstate_mapping *ret)
 {
 	int path = 0;

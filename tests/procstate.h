@@ -52,6 +52,9 @@ void procstate_deinit(struct procstate *state);
 void procstate_expect_same(const struct procstate *before, const struct procstate *after,
 			   unsigned int ignore);
 
+/* State: R, S, D, T, t, Z. */
+char procstate_state(pid_t pid);
+
 /* The first number after "NAME:" in /proc/PID/status, e.g. VmRSS in kB. */
 uint64_t procstate_status(pid_t pid, const char *name, int base);
 

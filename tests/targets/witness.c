@@ -16,6 +16,7 @@
  *
  *	check		"ok", or what was wrong
  *	keep N		allocate N blocks of 100 bytes in keep_blocks() for good: "kept"
+ *	fill		allocate and fill blocks of 64 KiB without end
  *	setuid		become another user, which interrupts calls: "ok"
  *	stop		"ended", with status 0
  */
@@ -30,6 +31,12 @@
 
 #define NOBODY 65534
 
+static void must(bool worked, const char *what)
+{
+	if (!worked)
+		target_fail(what);
+}
+
 NOINLINE static void keep_blocks(int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -39,10 +46,15 @@ NOINLINE static void keep_blocks(int count)
 	}
 }
 
-static void must(bool worked, const char *what)
+NOINLINE __attribute__((noreturn)) static void fill_memory(void)
 {
-	if (!worked)
-		target_fail(what);
+	for (;;) {
+		unsigned char *block = malloc(65536);
+
+		must(block != NULL, "malloc");
+		memset(block, 1, 65536);
+		KEEP(block);
+	}
 }
 
 static void limit_set(int which, rlim_t value)
@@ -186,6 +198,8 @@ int main(int argc, char **argv)
 		if (!strncmp(line, "keep ", 5)) {
 			keep_blocks(atoi(line + 5));
 			target_say("kept");
+		} else if (!strcmp(line, "fill")) {
+			fill_memory();
 		} else if (!strcmp(line, "setuid")) {
 			become_nobody();
 			target_say("ok");
