@@ -180,6 +180,17 @@ static struct error *frozen_check(const struct session *session)
 		pid, pid);
 }
 
+/* It was stopped in the middle of a call, or gets no processor. */
+static struct error *in_core_error(const struct session *session)
+{
+	pid_t pid = target_pid(session->target);
+
+	return error_create(ERROR_BUSY,
+			    "a thread of process %d stands still in our code, which can be taken "
+			    "out when it runs again: heapattach stop -p %d",
+			    pid, pid);
+}
+
 static struct error *stop_once(struct session *session)
 {
 	struct error *err, *restore_err, *remove_err = NULL;
@@ -195,7 +206,9 @@ static struct error *stop_once(struct session *session)
 	restore_err = slots_put_back(session);
 	if (objects_left(session) && session->journal->slots_written)
 		err = quiesce_wait(session, &quiet);
-	if (!err && quiet && objects_left(session))
+	if (!err && !quiet)
+		err = in_core_error(session);
+	if (!err && objects_left(session))
 		remove_err = job_in_worker(session, remove_work, PROFILE_PAUSE_UNLOAD);
 	left_note(session);
 	if (restore_err) {
