@@ -149,6 +149,8 @@ static void target_ended(struct record *record, struct error *cause)
 	enum exitstatus how;
 
 	record->ended = true;
+	/* Nothing of ours is left that could be taken out. */
+	record->session->attached = false;
 	if (target_is_alive(target)) {
 		record->end = PROFILE_END_EXEC;
 		record->end_status = 0;
@@ -277,7 +279,10 @@ static struct error *run(struct record *record, const struct options *options)
 	err = session_attach(session);
 	if (err)
 		return err;
-	if (!session->profile->coverage.slots)
+	err = target_check(session->target);
+	if (err)
+		target_ended(record, err);
+	else if (!session->profile->coverage.slots)
 		return error_create(ERROR_UNSUPPORTED, "nothing could be hooked in process %d",
 				    options->pid);
 	banner(record);

@@ -749,5 +749,10 @@ struct error *session_attach(struct session *session)
 	err = profile_describe(session);
 	if (!err)
 		err = coverage_describe(session);
+	/* It ended, or became another program: what it did until then is in shm. */
+	if (error_is(err, ERROR_GONE)) {
+		error_free(err);
+		err = NULL;
+	}
 	return err ? err : session_snapshot(session);
 }
