@@ -39,6 +39,7 @@ enum procstate_ignore {
 	PROCSTATE_MASKS = 8,	 /* it changes its signal masks */
 	PROCSTATE_HANDLERS = 16, /* and what it does with signals */
 	PROCSTATE_FILTER = 32,	 /* samples were taken in it: free's filter stays */
+	PROCSTATE_OBJECTS = 64,	 /* it loads and unloads libraries */
 };
 
 /* Fails the test if the process is not there. */
