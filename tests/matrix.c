@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KEPT_BLOCKS 50
 #define KEPT_SIZE   100
@@ -139,6 +140,22 @@ void matrix_row_works(struct matrix *matrix, const char *situation)
 	matrix_expect_kept(matrix, report);
 	matrix_expect_unharmed(matrix);
 	matrix_tell(situation, "works");
+}
+
+void matrix_cycle(struct matrix *matrix, const char *arguments)
+{
+	struct run *run = &matrix->run;
+
+	run_start(run, &matrix->folder, "-p %d -q -o %s %s", matrix->pid, recording(matrix),
+		  arguments);
+	if (!strstr(arguments, "-d ") && run_try_attached(run, matrix->pid)) {
+		wait_ms(20);
+		kill(run->child.pid, SIGINT);
+	}
+	run_finish(run, 60);
+	ck_assert_msg(run->status == 0, "ended with %d: %s", run->status, run->err);
+	unlink(recording(matrix));
+	run_deinit(run);
 }
 
 static size_t lines_of(const char *text)

@@ -44,6 +44,10 @@ void matrix_expect_kept(const struct matrix *matrix, const struct json *report);
 /* As it was before the attach, and ends well. */
 void matrix_expect_unharmed(struct matrix *matrix);
 
+/* Attach, and leave as soon as everything is hooked; it works. @arguments: "--exact"; with
+ * "-d SECONDS" it leaves by itself. */
+void matrix_cycle(struct matrix *matrix, const char *arguments);
+
 /* ---- whole rows */
 
 /* Record, keep blocks, check, stop: all as above. */

@@ -16,6 +16,7 @@
  *
  *	check		"ok", or what was wrong
  *	keep N		allocate N blocks of 100 bytes in keep_blocks() for good: "kept"
+ *	rounds		how often blocks were allocated or resized so far
  *	fill		allocate and fill blocks of 64 KiB without end
  *	setuid		become another user, which interrupts calls: "ok"
  *	stop		"ended", with status 0
@@ -198,6 +199,8 @@ int main(int argc, char **argv)
 		if (!strncmp(line, "keep ", 5)) {
 			keep_blocks(atoi(line + 5));
 			target_say("kept");
+		} else if (!strcmp(line, "rounds")) {
+			target_say("%lu", witness_rounds());
 		} else if (!strcmp(line, "fill")) {
 			fill_memory();
 		} else if (!strcmp(line, "setuid")) {
