@@ -81,7 +81,13 @@ static void end_say(const struct profile *profile, const char *path)
 		fprintf(stderr, "stopped because process %d started another program; ", pid);
 		break;
 	default:
-		fprintf(stderr, "detached from process %d, which runs on; ", pid);
+		if (profile->coverage.not_restored_slots || profile->coverage.core_left)
+			fprintf(stderr,
+				"not all of heapattach could be taken out of process %d: run "
+				"heapattach stop -p %d; ",
+				pid, pid);
+		else
+			fprintf(stderr, "detached from process %d, which runs on; ", pid);
 		break;
 	}
 	fprintf(stderr, "wrote %s\n", path);

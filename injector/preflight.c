@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 
 #define MAPS_NEEDED	    16u /* mappings that an attach adds at most */
+#define FDS_NEEDED	    5u	/* socket, core, shm, entry, and dlopen's own of entry */
 #define SECCOMP_STRICT	    1u
 #define CAP_SYS_PTRACE_MASK (1u << CAP_SYS_PTRACE)
 
@@ -294,21 +295,37 @@ static struct error *check_sandbox(const struct check *check)
 		"run it without PR_SET_SECCOMP's strict mode");
 }
 
+static struct error *check_frozen(const struct check *check)
+{
+	if (!procfacts_is_frozen(check->proc, check->tid))
+		return NULL;
+	return error_hint(error_create(ERROR_BUSY, "process %d (%s) is frozen by its cgroup",
+				       check->result->pid, check->comm),
+			  "let it run first: docker unpause, or echo 0 into its cgroup.freeze");
+}
+
 /* ---- room */
 
-/* Value of "Max address space" in /proc/PID/limits; UINT64_MAX = unlimited. */
-static uint64_t address_space_limit(const char *limits)
+/* Soft limit @name in /proc/PID/limits; UINT64_MAX = unlimited. */
+static struct error *read_limit(const struct check *check, const char *name, uint64_t *ret)
 {
-	static const char name[] = "Max address space";
-	const char *line = strstr(limits, name);
+	CLEANUP(freep) char *limits = NULL;
+	struct error *err;
+	const char *line;
 	char *end;
-	uint64_t value;
 
+	err = procfacts_file(&limits, NULL, "%s/%d/limits", check->proc, check->tid);
+	if (err)
+		return err;
+	*ret = UINT64_MAX;
+	line = strstr(limits, name);
 	if (!line)
-		return UINT64_MAX;
-	line += sizeof(name) - 1;
-	value = strtoull(line, &end, 10);
-	return end == line ? UINT64_MAX : value;
+		return NULL;
+	line += strlen(name);
+	*ret = strtoull(line, &end, 10);
+	if (end == line)
+		*ret = UINT64_MAX;
+	return NULL;
 }
 
 static uint64_t count_lines(const char *text)
@@ -322,15 +339,13 @@ static uint64_t count_lines(const char *text)
 
 static struct error *check_address_space(const struct check *check)
 {
-	CLEANUP(freep) char *limits = NULL;
 	const struct preflight *result = check->result;
 	uint64_t limit, needed = check->options->virtual_size;
 	struct error *err;
 
-	err = procfacts_file(&limits, NULL, "%s/%d/limits", check->proc, check->tid);
+	err = read_limit(check, "Max address space", &limit);
 	if (err)
 		return err;
-	limit = address_space_limit(limits);
 	if (limit - needed >= result->virtual_bytes && limit >= needed)
 		return NULL;
 	return error_hint(
@@ -341,6 +356,47 @@ static struct error *check_address_space(const struct check *check)
 			     (unsigned long long)(result->virtual_bytes >> 20),
 			     (unsigned long long)(needed >> 20)),
 		"raise it: prlimit --pid %d --as=unlimited", result->pid);
+}
+
+/* Descriptors below @limit that are in use: a new one must be below it. */
+static struct error *count_fds(const struct check *check, uint64_t limit, uint64_t *ret)
+{
+	CLEANUP(freep) char *path = NULL;
+	const struct dirent *entry;
+	DIR *dir;
+
+	if (asprintf(&path, "%s/%d/fd", check->proc, check->tid) < 0) {
+		path = NULL;
+		return error_memory();
+	}
+	dir = opendir(path);
+	if (!dir)
+		return error_os(errno, "cannot list %s", path);
+	*ret = 0;
+	while ((entry = readdir(dir)))
+		*ret += entry->d_name[0] != '.' && strtoull(entry->d_name, NULL, 10) < limit;
+	closedir(dir);
+	return NULL;
+}
+
+static struct error *check_descriptors(const struct check *check)
+{
+	const struct preflight *result = check->result;
+	uint64_t limit, used = 0;
+	struct error *err;
+
+	err = read_limit(check, "Max open files", &limit);
+	if (!err)
+		err = count_fds(check, limit, &used);
+	if (err || limit - used >= FDS_NEEDED)
+		return err;
+	return error_hint(error_create(ERROR_UNSUPPORTED,
+				       "process %d (%s) has %llu of at most %llu files open "
+				       "(RLIMIT_NOFILE); %u more are needed for a moment",
+				       result->pid, check->comm, (unsigned long long)used,
+				       (unsigned long long)limit, FDS_NEEDED),
+			  "raise it: prlimit --pid %d --nofile=%llu", result->pid,
+			  (unsigned long long)limit + FDS_NEEDED);
 }
 
 static struct error *check_map_count(const struct check *check)
@@ -522,8 +578,9 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 {
 	/* In this order: the first that fails is the cause that is named. */
 	static struct error *(*const checks[])(const struct check *) = {
-		check_kind,    check_namespace,	    check_permission, check_tracer, check_machine,
-		check_sandbox, check_address_space, check_map_count,  check_memory,
+		check_kind,	   check_namespace, check_permission, check_tracer,
+		check_machine,	   check_sandbox,   check_frozen,     check_address_space,
+		check_descriptors, check_map_count, check_memory,
 	};
 	CLEANUP(freep) char *comm = NULL;
 	struct check check = {

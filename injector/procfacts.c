@@ -175,3 +175,30 @@ struct error *procfacts_read(const char *proc, pid_t pid, struct procfacts *ret)
 	*ret = facts;
 	return NULL;
 }
+
+/*
+ * Names of functions in kernel/signal.c (cgroup v2) and kernel/freezer.c (v1);
+ * do_freezer_trap() may be inlined into its only caller, in which a thread can
+ * sleep for no other reason with state S.
+ */
+bool procfacts_is_frozen(const char *proc, pid_t tid)
+{
+	static const char *const traps[] = {"do_freezer_trap", "get_signal", "__refrigerator"};
+	CLEANUP(freep) char *wchan = NULL, *status = NULL;
+	struct procfacts facts = {0};
+	struct error *err;
+
+	err = procfacts_file(&wchan, NULL, "%s/%d/wchan", proc, tid);
+	if (!err)
+		err = procfacts_file(&status, NULL, "%s/%d/status", proc, tid);
+	if (err) {
+		error_free(err);
+		return false;
+	}
+	procfacts_parse_status(status, &facts);
+	for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++) {
+		if (!strcmp(wchan, traps[i]))
+			return facts.state == 'S' || facts.state == 'D';
+	}
+	return false;
+}

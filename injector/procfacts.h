@@ -39,4 +39,11 @@ bool procfacts_parse_stat(const char *text, struct procfacts *ret);
 /* Read both. ERROR_NOT_FOUND: there is no such process. @proc: "/proc". */
 MUST_CHECK struct error *procfacts_read(const char *proc, pid_t pid, struct procfacts *ret);
 
+/*
+ * Does a cgroup's freezer hold this thread? By /proc/PID/wchan, which needs the
+ * right to trace it; false where the kernel does not tell. Such a thread can be
+ * stopped, but executes nothing.
+ */
+bool procfacts_is_frozen(const char *proc, pid_t tid);
+
 #endif

@@ -32,6 +32,7 @@ struct record {
 	struct session *session;
 	const struct record_output *output;
 	bool quiet;
+	int priority; /* as we were started */
 	int signals;
 	uint64_t begin_ns; /* CLOCK_BOOTTIME, before the attach */
 	uint64_t next_line_ns;
@@ -54,6 +55,19 @@ static PRINTF(2, 3) void say(const struct record *record, const char *format, ..
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
 	record->output->say(line);
+}
+
+/*
+ * Looking at modules and reading debug files takes CPU time that belongs to the
+ * target. But whoever waits for the end of a recording shall not wait for a
+ * target that keeps all processors busy. Only root gets out of it again.
+ */
+static void be_quiet(const struct record *record, bool quiet)
+{
+	bool more = quiet && record->priority < QUIET_NICE;
+
+	if (geteuid() == 0)
+		setpriority(PRIO_PROCESS, 0, more ? QUIET_NICE : record->priority);
 }
 
 static struct error *signals_open(int *fd_ret)
@@ -149,6 +163,8 @@ static void target_ended(struct record *record, struct error *cause)
 	enum exitstatus how;
 
 	record->ended = true;
+	/* Nothing of ours is left that could be taken out. */
+	record->session->attached = false;
 	if (target_is_alive(target)) {
 		record->end = PROFILE_END_EXEC;
 		record->end_status = 0;
@@ -277,9 +293,13 @@ static struct error *run(struct record *record, const struct options *options)
 	err = session_attach(session);
 	if (err)
 		return err;
-	if (!session->profile->coverage.slots)
+	err = target_check(session->target);
+	if (err)
+		target_ended(record, err);
+	else if (!session->profile->coverage.slots)
 		return error_create(ERROR_UNSUPPORTED, "nothing could be hooked in process %d",
 				    options->pid);
+	be_quiet(record, false);
 	banner(record);
 	loop(record, options->duration_ms);
 	if (!record->ended) {
@@ -290,6 +310,7 @@ static struct error *run(struct record *record, const struct options *options)
 			trouble(record, err);
 	}
 	children_clean(record);
+	be_quiet(record, true);
 	err = session_finish(session, record->end, record->end_status);
 	if (!err && session->selfcheck)
 		err = selfcheck_show(record);
@@ -302,12 +323,8 @@ struct error *record_run(const struct options *options, const struct record_outp
 	struct record record = {.output = output, .quiet = options->quiet, .signals = -1};
 	struct error *err;
 
-	/*
-	 * Looking at modules and reading debug files takes CPU time that belongs to
-	 * the target. Only root gets a worker out of this again.
-	 */
-	if (geteuid() == 0)
-		setpriority(PRIO_PROCESS, 0, QUIET_NICE);
+	record.priority = getpriority(PRIO_PROCESS, 0);
+	be_quiet(&record, true);
 	err = signals_open(&record.signals);
 	if (!err)
 		err = session_create(options, &record.session);

@@ -18,6 +18,8 @@
  * A target that loads libraries all the time gets plans made anew for so long
  * before we give up.
  */
+#define LOCK_LIMIT_MS  20000 /* an attach or an end of another one takes less */
+#define LOCK_WAIT_MS   20
 #define PLANS_LIMIT_MS 5000
 
 /* A worker's own limits add up to less; then something is wrong with it. */
@@ -170,29 +172,59 @@ static struct error *modules_first(struct session *session)
 	if (!err)
 		err = modules_read(session->target, &session->maps, &session->modules);
 	if (!err)
-		err = preflight_image(&session->memory, &session->modules, &session->preflight);
-	return err ? err
-		   : loaderinfo_read(&session->memory, &session->maps, target_pid(session->target),
-				     0, &session->modules, &session->loader_info);
+		err = loaderinfo_read(&session->memory, &session->maps, target_pid(session->target),
+				      0, &session->modules, &session->loader_info);
+	/* All of it, or the next plan begins with it again. */
+	if (err)
+		modules_deinit(&session->modules);
+	return err;
 }
 
-struct error *session_plan(struct session *session)
+static struct error *plan_modules(struct session *session)
 {
 	struct error *err = NULL;
 
-	plan_drop(session);
 	if (!session->modules.module)
 		err = modules_first(session);
-	if (!err)
-		err = session_modules_update(session, NULL, NULL);
-	if (!err)
-		err = code_update(&session->code, &session->memory, &session->modules);
+	return err ? err : session_modules_update(session, NULL, NULL);
+}
+
+static struct error *plan_slots(struct session *session)
+{
+	struct error *err;
+
+	err = code_update(&session->code, &session->memory, &session->modules);
 	if (!err)
 		err = slots_plan(&session->memory, &session->maps, &session->modules,
 				 &session->slots);
 	if (!err)
 		err = preflight_allocator(&session->modules, &session->slots, &session->preflight);
 	return err ? err : entry_adopt(session);
+}
+
+/* A loader at work is asked again; what the image is refused for will not change. */
+static struct error *busy_note(struct session *session, struct error *err)
+{
+	if (error_is(err, ERROR_BUSY))
+		session->result->modules_changed = 1;
+	return err;
+}
+
+static struct error *plan_image(struct session *session)
+{
+	struct error *err;
+
+	plan_drop(session);
+	err = busy_note(session, plan_modules(session));
+	return err ? err
+		   : preflight_image(&session->memory, &session->modules, &session->preflight);
+}
+
+struct error *session_plan(struct session *session)
+{
+	struct error *err = plan_image(session);
+
+	return err ? err : busy_note(session, plan_slots(session));
 }
 
 /* Where the main thread's stack is; it may still grow down to what lies below. */
@@ -653,8 +685,6 @@ static struct error *attach_once(struct session *session)
 
 	session->result->modules_changed = 0;
 	err = session_plan(session);
-	if (error_is(err, ERROR_BUSY))
-		session->result->modules_changed = 1;
 	if (!err)
 		err = session_clear(session);
 	if (err)
@@ -670,11 +700,39 @@ static bool plan_was_stale(const struct session *session, const struct error *er
 	return session->result->modules_changed && error_is(err, ERROR_BUSY);
 }
 
+struct error *session_lock(struct session *session)
+{
+	const struct timespec wait = {.tv_nsec = LOCK_WAIT_MS * NS_PER_MS};
+	uint64_t deadline_ns = clock_now_ns() + LOCK_LIMIT_MS * NS_PER_MS;
+
+	while (!target_try_lock(session->target)) {
+		struct error *err;
+
+		/* One that records is named at once. */
+		session->result->modules_changed = 0;
+		err = plan_image(session);
+		if (err && !plan_was_stale(session, err))
+			return err;
+		error_free(err);
+		if (clock_now_ns() >= deadline_ns)
+			return error_hint(error_create(ERROR_BUSY,
+						       "another heapattach is at work on process "
+						       "%d",
+						       target_pid(session->target)),
+					  "try again when that one has ended");
+		nanosleep(&wait, NULL);
+	}
+	return NULL;
+}
+
 struct error *session_attach(struct session *session)
 {
 	uint64_t deadline_ns = clock_now_ns() + PLANS_LIMIT_MS * NS_PER_MS;
-	struct error *err = attach_once(session);
+	struct error *err = session_lock(session);
 
+	if (err)
+		return err;
+	err = attach_once(session);
 	while (err && plan_was_stale(session, err) && clock_now_ns() < deadline_ns) {
 		error_free(err);
 		err = attach_once(session);
@@ -691,5 +749,10 @@ struct error *session_attach(struct session *session)
 	err = profile_describe(session);
 	if (!err)
 		err = coverage_describe(session);
+	/* It ended, or became another program: what it did until then is in shm. */
+	if (error_is(err, ERROR_GONE)) {
+		error_free(err);
+		err = NULL;
+	}
 	return err ? err : session_snapshot(session);
 }

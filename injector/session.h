@@ -97,6 +97,12 @@ void session_freep(struct session **session);
 struct preflight_options session_needs(const struct options *options);
 
 /*
+ * Keep other programs of ours from attaching or cleaning up at the same time;
+ * waits for one that does. ERROR_BUSY: it records, or does not end.
+ */
+MUST_CHECK struct error *session_lock(struct session *session);
+
+/*
  * Decide everything that can be decided before the target is touched; part of
  * session_attach(). May be called again, and brings the plan up to date then.
  */

@@ -15,6 +15,7 @@
 
 #include "injector/image.h"
 #include "injector/leftover.h"
+#include "injector/procfacts.h"
 #include "injector/worker.h"
 
 /* How long threads get to leave core. They are in it for less than a microsecond. */
@@ -142,7 +143,6 @@ static struct error *slots_put_back(struct session *session)
 		permanent_restore(session);
 		job_observe(&session->memory, &session->slots);
 	}
-	session->profile->coverage.not_restored_slots = session_slots_hooked(session);
 	return err;
 }
 
@@ -160,20 +160,57 @@ static bool objects_left(const struct session *session)
 	       (journal->entry.state && !journal->entry_by_loader && !journal->slots_written);
 }
 
+static void left_note(struct session *session)
+{
+	session->profile->coverage.not_restored_slots = session_slots_hooked(session);
+	session->profile->coverage.core_left = objects_left(session);
+}
+
+/* Then nothing can be called in the target, for hours perhaps. */
+static struct error *frozen_check(const struct session *session)
+{
+	pid_t pid = target_pid(session->target);
+
+	if (!procfacts_is_frozen("/proc", target_file_tid(session->target)))
+		return NULL;
+	return error_create(
+		ERROR_BUSY,
+		"process %d is frozen by its cgroup: our hooks in it pass calls on now; "
+		"take them out when it runs again: heapattach stop -p %d",
+		pid, pid);
+}
+
+/* It was stopped in the middle of a call, or gets no processor. */
+static struct error *in_core_error(const struct session *session)
+{
+	pid_t pid = target_pid(session->target);
+
+	return error_create(ERROR_BUSY,
+			    "a thread of process %d stands still in our code, which can be taken "
+			    "out when it runs again: heapattach stop -p %d",
+			    pid, pid);
+}
+
 static struct error *stop_once(struct session *session)
 {
 	struct error *err, *restore_err, *remove_err = NULL;
 	bool quiet = true;
 
 	err = state_off(session);
-	if (err)
+	if (!err)
+		err = frozen_check(session);
+	if (err) {
+		left_note(session);
 		return err;
+	}
 	restore_err = slots_put_back(session);
 	if (objects_left(session) && session->journal->slots_written)
 		err = quiesce_wait(session, &quiet);
-	if (!err && quiet && objects_left(session))
+	if (!err && !quiet)
+		err = in_core_error(session);
+	if (!err && objects_left(session))
 		remove_err = job_in_worker(session, remove_work, PROFILE_PAUSE_UNLOAD);
-	session->profile->coverage.core_left = objects_left(session);
+	left_note(session);
 	if (restore_err) {
 		error_free(err);
 		error_free(remove_err);

@@ -24,6 +24,9 @@ struct error *stop_run(const struct options *options, struct stop_result *ret)
 	struct error *err = session_create(options, &session);
 
 	*ret = (struct stop_result){0};
+	if (err)
+		return err;
+	err = session_lock(session);
 	if (!err)
 		err = session_plan(session);
 	/* Nothing to hook: then there is nothing of ours either, or nothing that could be told. */

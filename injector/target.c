@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -90,6 +91,11 @@ struct error *target_open_file(const struct target *target, const char *name, in
 		return target_denied(error_os(errno, "cannot open %s", path));
 	*fd_ret = fd;
 	return NULL;
+}
+
+bool target_try_lock(struct target *target)
+{
+	return flock(target->mem_fd, LOCK_EX | LOCK_NB) == 0;
 }
 
 /* The fields of /proc/PID/task/TID/stat that we need. */

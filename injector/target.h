@@ -43,6 +43,15 @@ uint64_t target_start_time(const struct target *target);
 /* The thread through which files are opened: the main thread, unless that has ended. */
 pid_t target_file_tid(const struct target *target);
 
+/*
+ * Have the process to ourselves among those that ask so, until target_free()
+ * and the end of all our children: two programs that put their objects into a
+ * process at once would take each other's for what a dead one has left. A lock
+ * on the memory file, which only those can open who may trace the process; it
+ * leaves nothing. False: somebody else has it.
+ */
+bool target_try_lock(struct target *target);
+
 /* The process has not ended. It may have become another program: target_check(). */
 bool target_is_alive(const struct target *target);
 /* NULL, or ERROR_GONE with what happened: it ended, or it started another program. */

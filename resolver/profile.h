@@ -189,7 +189,7 @@ struct profile_coverage {
 	uint64_t no_scratch;	     /* walks given up for want of a buffer */
 	uint64_t oversized;	     /* sizes clipped to what a cell can hold */
 	uint64_t gave_up;	     /* calls that passed through unseen */
-	bool core_left;		     /* core stays mapped: a thread did not leave it in time */
+	bool core_left;		     /* not all of ours could be taken out of the target */
 	/*
 	 * An allocator that the program calls directly, so that no slot leads to
 	 * it: its name ("jemalloc in /usr/bin/x"). NULL if there is none.

@@ -418,7 +418,7 @@ static void say_losses(const struct text_report *text)
 		{coverage->gave_up, "calls passed through unseen"},
 		{coverage->saved_pointers, "copied function pointers that are not hooked"},
 		{coverage->rebound_slots, "slots rebound by the program"},
-		{coverage->not_restored_slots, "slots left as the program had changed them"},
+		{coverage->not_restored_slots, "slots that still lead through heapattach's entry"},
 	};
 	CLEANUP(freep) char *list = NULL;
 	size_t size;
@@ -443,7 +443,7 @@ static void say_losses(const struct text_report *text)
 	if (coverage->core_left)
 		text_say_labelled(
 			text, NULL,
-			"a thread did not leave our code in time: it stays in the target, idle");
+			"heapattach's code could not be taken out of the target: it is idle there");
 }
 
 static void say_selfcheck(const struct text_report *text)

@@ -39,6 +39,7 @@ enum procstate_ignore {
 	PROCSTATE_MASKS = 8,	 /* it changes its signal masks */
 	PROCSTATE_HANDLERS = 16, /* and what it does with signals */
 	PROCSTATE_FILTER = 32,	 /* samples were taken in it: free's filter stays */
+	PROCSTATE_OBJECTS = 64,	 /* it loads and unloads libraries */
 };
 
 /* Fails the test if the process is not there. */
@@ -51,6 +52,9 @@ void procstate_deinit(struct procstate *state);
  */
 void procstate_expect_same(const struct procstate *before, const struct procstate *after,
 			   unsigned int ignore);
+
+/* State: R, S, D, T, t, Z. */
+char procstate_state(pid_t pid);
 
 /* The first number after "NAME:" in /proc/PID/status, e.g. VmRSS in kB. */
 uint64_t procstate_status(pid_t pid, const char *name, int base);

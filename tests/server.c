@@ -253,31 +253,60 @@ void server_start_mariadb(struct server *ret, const struct folder *folder)
 	server_load_begin(ret);
 }
 
-void server_start_python(struct server *ret, const struct folder *folder)
-{
-	static const char script[] =
-		"import json, select, sys\n"
-		"data = {'list': list(range(50)), 'text': ['x' * n for n in range(60)],\n"
-		"        'nested': {str(n): {'a': [n, None, 1.5]} for n in range(40)}}\n"
-		"print('ready', flush=True)\n"
-		"rounds, kept = 0, []\n"
-		"while True:\n"
-		"    text = json.dumps(data)\n"
-		"    if json.loads(text) != data:\n"
-		"        print('bad', flush=True)\n"
-		"    rounds += 1\n"
-		"    kept = [text] + kept[:100]\n"
-		"    if select.select([sys.stdin], [], [], 0)[0]:\n"
-		"        if sys.stdin.readline() != 'check\\n':\n"
-		"            sys.exit(0)\n"
-		"        print('ok', flush=True)\n";
+/* Works until it reads something; "check" is answered with "ok". */
+#define SCRIPT_ASKED                                         \
+	"    if select.select([sys.stdin], [], [], 0)[0]:\n" \
+	"        if sys.stdin.readline() != 'check\\n':\n"   \
+	"            sys.exit(0)\n"                          \
+	"        print('ok', flush=True)\n"
 
+static void start_script(struct server *ret, const struct folder *folder, const char *script)
+{
 	folder_write(folder, "work.py", script);
 	start_words(&ret->child, folder, NULL, "env PYTHONMALLOC=malloc /usr/bin/python3 %s",
 		    folder_file(folder, "work.py"));
 	ret->target = ret->child.pid;
 	ret->module = "python3.";
 	ck_assert_str_eq(child_line(&ret->child), "ready");
+}
+
+void server_start_python(struct server *ret, const struct folder *folder)
+{
+	start_script(ret, folder,
+		     "import json, select, sys\n"
+		     "data = {'list': list(range(50)), 'text': ['x' * n for n in range(60)],\n"
+		     "        'nested': {str(n): {'a': [n, None, 1.5]} for n in range(40)}}\n"
+		     "print('ready', flush=True)\n"
+		     "rounds, kept = 0, []\n"
+		     "while True:\n"
+		     "    text = json.dumps(data)\n"
+		     "    if json.loads(text) != data:\n"
+		     "        print('bad', flush=True)\n"
+		     "    rounds += 1\n"
+		     "    kept = [text] + kept[:100]\n" SCRIPT_ASKED);
+}
+
+void server_start_sqlite(struct server *ret, const struct folder *folder)
+{
+	start_script(
+		ret, folder,
+		"import select, sqlite3, sys\n"
+		"db = sqlite3.connect(':memory:')\n"
+		"db.execute('create table t (n integer primary key, text)')\n"
+		"db.execute('create index i on t (text)')\n"
+		"print('ready', flush=True)\n"
+		"n = 0\n"
+		"while True:\n"
+		"    for i in range(100):\n"
+		"        db.execute('insert into t values (?, ?)', (n + i, 'row %d' % (n + i)))\n"
+		"    db.execute('delete from t where n < ?', (n - 5000,))\n"
+		"    db.commit()\n"
+		"    n += 100\n"
+		"    if n % 10000 == 0:\n"
+		"        sum, = db.execute('select sum(n) from t').fetchone()\n"
+		"        low = max(0, n - 5100)\n"
+		"        if sum != (low + n - 1) * (n - low) // 2:\n"
+		"            print('bad', flush=True)\n" SCRIPT_ASKED);
 }
 
 static void load_node(struct server *server)

@@ -28,6 +28,8 @@ void server_start_postgres(struct server *ret, const struct folder *folder);
 void server_start_mariadb(struct server *ret, const struct folder *folder);
 /* A script that works and checks its results by itself; every object from malloc. */
 void server_start_python(struct server *ret, const struct folder *folder);
+/* The same with one table in memory that rows are inserted into and deleted from. */
+void server_start_sqlite(struct server *ret, const struct folder *folder);
 void server_start_node(struct server *ret, const struct folder *folder);
 
 /* The server_start functions have done it once; again after server_expect_all_answered(). */

@@ -83,14 +83,6 @@ static void cycle(const char *loader)
 	cycle_with("--exact", loader);
 }
 
-/* make check-long asks for more than make check has time for. */
-static int cycles_wanted(int count)
-{
-	const char *text = getenv("HEAPATTACH_TESTS_CYCLES");
-
-	return text ? atoi(text) : count;
-}
-
 static void cycles(int count, const char *loader)
 {
 	for (int i = 0; i < count; i++) {
@@ -143,7 +135,7 @@ START_TEST(hundred_cycles_leave_a_busy_process_as_it_was)
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	rss = procstate_status(target.pid, "VmRSS", 10);
-	for (int i = 1; i < cycles_wanted(100); i++)
+	for (int i = 1; i < tests_cycles(100); i++)
 		cycle(i % 2 ? "dlopen" : "map");
 	child_expect(&target, "check", "ok");
 	procstate_deinit(&after);
@@ -220,20 +212,20 @@ END_TEST
 START_TEST(malloc_and_dlopen_storm_is_not_harmed)
 {
 	child_start_target(&target, &folder, "storm -t 3 -d 1 -m -w");
-	cycles(cycles_wanted(100), NULL);
+	cycles(tests_cycles(100), NULL);
 	stop_expect_clean_end();
 }
 END_TEST
 
 START_TEST(mutex_that_a_constructor_wants_is_no_deadlock)
 {
-	cycles_side_by_side(cycles_wanted(100), "deadlock_ctor");
+	cycles_side_by_side(tests_cycles(100), "deadlock_ctor");
 }
 END_TEST
 
 START_TEST(atfork_handler_with_jemalloc_locked_survives_hundred_attaches)
 {
-	cycles_side_by_side(cycles_wanted(100), "atfork_jemalloc");
+	cycles_side_by_side(tests_cycles(100), "atfork_jemalloc");
 }
 END_TEST
 

@@ -73,6 +73,13 @@ char *tests_read_file(const char *path)
 	return text;
 }
 
+int tests_cycles(int usual)
+{
+	const char *text = getenv("HEAPATTACH_TESTS_CYCLES");
+
+	return text ? atoi(text) : usual;
+}
+
 void wait_ms(unsigned int ms)
 {
 	struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};

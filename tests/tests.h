@@ -63,6 +63,12 @@ char *tests_source_path(const char *format, ...) PRINTF(1, 2);
 /* The whole of a file, NUL-terminated, malloc'ed; NULL if it cannot be read. */
 char *tests_read_file(const char *path);
 
+/*
+ * How often a test repeats what could go wrong once in a while: @usual, or as
+ * the environment variable HEAPATTACH_TESTS_CYCLES says (make check-long).
+ */
+int tests_cycles(int usual);
+
 /* Sleep, signals or not. */
 void wait_ms(unsigned int ms);
 /* Milliseconds of CLOCK_MONOTONIC. */

@@ -6,6 +6,7 @@
  *		 "staying PID PID ..."
  *	churn N  N times in all, the threads keep a block of 100 bytes and fork a
  *		 child that allocates and ends: "churned", if each ended well
+ *	loop     the threads fork such children until the end: "looping"
  *	check    "ok" if each child that stays has moved on since the last check
  *	clean    "clean" if no child that stays, nor we, call malloc through anybody
  *	stop     end them, and us
@@ -15,6 +16,7 @@
 #include "tests/targets/target.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -133,8 +135,44 @@ static void churn(int count)
 	target_say(bad ? "a child ended badly" : "churned");
 }
 
+static pthread_t loopers[THREADS_MAX];
+static int loop_threads, loop_bad, forks_seen;
+
+static void loop_start(void)
+{
+	left = INT_MAX;
+	for (; loop_threads < thread_count; loop_threads++) {
+		if (pthread_create(&loopers[loop_threads], NULL, churn_main, &loop_bad))
+			target_fail("pthread_create");
+	}
+	target_say("looping");
+}
+
+static bool loop_moves(void)
+{
+	uint64_t start = target_now_ns();
+	int now;
+
+	do {
+		now = __atomic_load_n(&left, __ATOMIC_RELAXED);
+		poll(NULL, 0, 1);
+	} while (now == forks_seen && target_now_ns() - start < 10000000000u);
+	forks_seen = now;
+	return !__atomic_load_n(&loop_bad, __ATOMIC_RELAXED) &&
+	       target_now_ns() - start < 10000000000u;
+}
+
+static void loop_end(void)
+{
+	__atomic_store_n(&left, 0, __ATOMIC_RELAXED);
+	for (int i = 0; i < loop_threads; i++)
+		pthread_join(loopers[i], NULL);
+}
+
 static bool children_move(void)
 {
+	if (loop_threads && !loop_moves())
+		return false;
 	for (int i = 0; i < child_count; i++) {
 		uint64_t start = target_now_ns(), rounds;
 
@@ -187,6 +225,8 @@ int main(int argc, char **argv)
 	while (target_command(line, sizeof(line)) && strcmp(line, "stop") != 0) {
 		if (!strncmp(line, "stay ", 5))
 			children_start(atoi(line + 5));
+		else if (!strcmp(line, "loop"))
+			loop_start();
 		else if (!strncmp(line, "churn ", 6))
 			churn(atoi(line + 6));
 		else if (!strcmp(line, "check"))
@@ -194,6 +234,7 @@ int main(int argc, char **argv)
 		else
 			target_say(is_clean() ? "clean" : "hooked");
 	}
+	loop_end();
 	children_end();
 	target_say("ended");
 	return 0;

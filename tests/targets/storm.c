@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * storm [-t THREADS] [-d LOADERS] [-m] [-w]: threads that allocate, grow and free all
- * the time and check their own blocks, and others that load and unload
- * libraries all the time. With -m the main thread allocates too; without it the
- * main thread only waits for commands. With -w the allocators sleep for 0.2 ms
- * after 64 rounds, so that others can run on a machine of few processors.
+ * storm [-t THREADS] [-d LOADERS] [-s LOW-HIGH] [-m] [-w]: threads that allocate, grow and free all
+ * the time and check their own blocks, of 1 to 16384 bytes or those of -s, and others that load and
+ *unload libraries all the time. With -m the main thread allocates too; without it the main thread
+ *only waits for commands. With -w the allocators sleep for 0.2 ms after 64 rounds, so that others
+ *can run on a machine of few processors.
  *
  *	check  "ok" if every thread has made progress since the last check
  *	stop   join the threads, end with status 0
@@ -31,6 +31,7 @@ struct worker {
 
 static struct worker workers[THREADS_MAX];
 static bool stopping, is_gentle;
+static size_t size_low = 1, size_high = 16384;
 
 static void block_check(const unsigned char *data, size_t size, size_t index)
 {
@@ -43,7 +44,8 @@ static void block_check(const unsigned char *data, size_t size, size_t index)
 static void round_run(struct worker *worker)
 {
 	uint64_t random = target_random(&worker->random);
-	size_t index = random % BLOCKS, size = 1 + (random >> 8) % 16384;
+	size_t index = random % BLOCKS,
+	       size = size_low + (random >> 8) % (size_high - size_low + 1);
 	unsigned char *data = worker->block[index].data;
 
 	block_check(data, worker->block[index].size, index);
@@ -130,11 +132,13 @@ int main(int argc, char **argv)
 	char line[64];
 
 	target_begin();
-	while ((option = getopt(argc, argv, "t:d:mw")) != -1) {
+	while ((option = getopt(argc, argv, "t:d:s:mw")) != -1) {
 		if (option == 't')
 			allocators = atoi(optarg);
 		else if (option == 'd')
 			loaders = atoi(optarg);
+		else if (option == 's' && sscanf(optarg, "%zu-%zu", &size_low, &size_high) == 2)
+			continue;
 		else if (option == 'm')
 			main_allocates = true;
 		else if (option == 'w')
@@ -142,7 +146,8 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (allocators < 0 || loaders < 0 || allocators + loaders > THREADS_MAX)
+	if (!size_low || size_high < size_low || allocators < 0 || loaders < 0 ||
+	    allocators + loaders > THREADS_MAX)
 		return 2;
 	for (int i = 0; i < allocators + loaders; i++) {
 		workers[i].random = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);

@@ -5,7 +5,7 @@
 $(BUILD)/targets/lib%.so: tests/targets/lib/%.c
 	@mkdir -p $(@D)
 	$(call say,TARGET,$@)
-	$(Q)$(CC) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -fPIC -shared $(TARGET_CFLAGS_lib$*) -o $@ $<
+	$(Q)$(CC) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -fPIC -shared $(TARGET_CFLAGS_lib$*) -o $@ $< $(TARGET_LIBS_lib$*)
 
 TARGET_OWN_LIB = -L$(BUILD)/targets -Wl,-rpath,'$$ORIGIN'
 
@@ -13,6 +13,36 @@ $(BUILD)/targets/leak_chain: $(BUILD)/targets/libchain.so
 TARGET_LIBS_leak_chain = $(TARGET_OWN_LIB) -lchain
 
 $(TARGETS): tests/targets/target.h
+
+TARGET_LIBS_libouter = $(TARGET_OWN_LIB) -linner
+
+# What watches itself, for other C libraries and with a sanitizer.
+WITNESS_VARIANTS = $(BUILD)/targets/witness_asan $(if $(shell command -v musl-gcc),\
+	$(BUILD)/targets/witness_musl $(BUILD)/targets/witness_musl_static)
+TARGETS += $(WITNESS_VARIANTS)
+VARIANT_CC_witness_asan = $(CC) -fsanitize=address
+VARIANT_CC_witness_musl = musl-gcc
+VARIANT_CC_witness_musl_static = musl-gcc -static
+
+$(BUILD)/targets/witness $(BUILD)/targets/changer: tests/targets/witness.h
+$(BUILD)/targets/changer: $(BUILD)/targets/libouter.so
+$(BUILD)/targets/libouter.so: $(BUILD)/targets/libinner.so
+$(WITNESS_VARIANTS): tests/targets/witness.c tests/targets/witness.h tests/targets/target.h
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)$(VARIANT_CC_$(@F)) -std=gnu11 -O2 -g -D_GNU_SOURCE -I. -w -o $@ $< -pthread
+
+# Programs in Go: one without C, one that calls it.
+GO_TARGETS = $(if $(shell command -v go),$(BUILD)/targets/gopher $(BUILD)/targets/gopher_cgo)
+TARGETS += $(GO_TARGETS)
+CGO_gopher = 0
+CGO_gopher_cgo = 1
+
+$(GO_TARGETS): $(BUILD)/targets/%: tests/targets/%.go
+	@mkdir -p $(@D)
+	$(call say,TARGET,$@)
+	$(Q)GOCACHE=$(abspath $(BUILD))/go GOFLAGS= GO111MODULE=off CGO_ENABLED=$(CGO_$*) CC=$(CC) \
+		go build -o $@ $<
 
 $(BUILD)/targets/late: $(BUILD)/targets/liblate.so
 

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The matrix: processes that change while they are recorded, and afterwards.
+ */
+#include "resolver/cleanup.h"
+#include "tests/matrix.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The loader's counter is looked at ten times a second. */
+#define NOTICED_MS 250
+
+static struct matrix matrix;
+
+static void setup(void)
+{
+	matrix_setup(&matrix);
+}
+
+static void teardown(void)
+{
+	matrix_teardown(&matrix);
+}
+
+static const struct {
+	const char *command, *situation;
+} rows[] = {
+	{"local", "dlopen, RUNPATH $ORIGIN, RTLD_LOCAL"},
+	{"deepbind", "dlopen, RTLD_DEEPBIND"},
+	{"space", "dlmopen"},
+	{"nss", "C library loads NSS modules"},
+	{"iconv", "C library loads iconv modules"},
+	{"fork", "fork"},
+	{"vfork", "vfork and exec"},
+	{"spawn", "posix_spawn"},
+	{"popen", "popen"},
+	{"system", "system"},
+	{"fibers", "fibers (ucontext) that allocate"},
+	{"altstack", "handlers on a sigaltstack that allocate"},
+	{"threads", "threads come and go"},
+	{"close", "all unused descriptors closed"},
+	{"setuid", "setuid"},
+};
+
+/* In the middle of a recording, while its end comes, and after it. */
+START_TEST(works_while_it_changes)
+{
+	const char *command = rows[_i].command;
+
+	matrix_start(&matrix, "changer");
+	matrix.ignore |= PROCSTATE_OBJECTS;
+	/* What can be closed once is gone for good. */
+	if (strcmp(command, "close") == 0) {
+		child_expect(&matrix.target, command, "ok");
+		procstate_deinit(&matrix.before);
+		procstate_read(matrix.pid, &matrix.before);
+	}
+	matrix_record(&matrix, "");
+	child_expect(&matrix.target, command, "ok");
+	wait_ms(NOTICED_MS);
+	child_expect(&matrix.target, command, "ok");
+	matrix_keep(&matrix);
+	matrix_check(&matrix);
+	ck_assert_int_eq(kill(matrix.run.child.pid, SIGINT), 0);
+	child_expect(&matrix.target, command, "ok");
+	CLEANUP(json_freep) struct json *report = matrix_record_end(&matrix);
+	matrix_expect_kept(&matrix, report);
+	ck_assert_uint_eq(json_count(report, "coverage.nested_duplicates"), 0);
+	child_expect(&matrix.target, command, "ok");
+	matrix_expect_unharmed(&matrix);
+	matrix_tell(rows[_i].situation, "works");
+}
+END_TEST
+
+START_TEST(works_while_its_root_changes)
+{
+	const char *root = folder_file(&matrix.folder, "root");
+	char command[256];
+
+	ck_assert_int_eq(mkdir(root, 0755), 0);
+	snprintf(command, sizeof(command), "chroot %s", root);
+	matrix_start(&matrix, "changer");
+	matrix_record(&matrix, "");
+	child_expect(&matrix.target, command, "ok");
+	matrix_keep(&matrix);
+	CLEANUP(json_freep) struct json *report = matrix_record_end(&matrix);
+	matrix_expect_kept(&matrix, report);
+	matrix_expect_unharmed(&matrix);
+	matrix_tell("chroot", "works");
+}
+END_TEST
+
+START_TEST(ends_when_another_program_begins)
+{
+	matrix_start(&matrix, "changer");
+	matrix_record(&matrix, "");
+	matrix_keep(&matrix);
+	child_send(&matrix.target, "exec");
+	ck_assert_str_eq(child_line(&matrix.target), "ready");
+	run_finish(&matrix.run, 60);
+	ck_assert_msg(matrix.run.status == 0, "ended with %d: %s", matrix.run.status,
+		      matrix.run.err);
+	CLEANUP(json_freep)
+	struct json *report =
+		run_report_json(&matrix.folder, folder_file(&matrix.folder, "row.hap"));
+	matrix_expect_kept(&matrix, report);
+	run_deinit(&matrix.run);
+	/* And the new one can be attached to. */
+	unlink(folder_file(&matrix.folder, "row.hap"));
+	procstate_deinit(&matrix.before);
+	procstate_read(matrix.pid, &matrix.before);
+	matrix.keeps = 0;
+	matrix_row_works(&matrix, "exec");
+}
+END_TEST
+
+Suite *attach_changing_suite(void)
+{
+	Suite *suite = suite_create("attach_changing");
+	TCase *tcase = tcase_create("changing");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 90);
+	tcase_add_loop_test(tcase, works_while_it_changes, 0, sizeof(rows) / sizeof(rows[0]));
+	tcase_add_test(tcase, works_while_its_root_changes);
+	tcase_add_test(tcase, ends_when_another_program_begins);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
