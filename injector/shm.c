@@ -328,28 +328,47 @@ static struct error *arena_touch(struct shm *shm, uint64_t bytes)
 	return err;
 }
 
-/* Where there is room for sites, be half as many ahead as there are; else let there be no more. */
-static void sites_want(struct shm *shm, uint64_t sites)
+uint64_t shm_sites_made(const struct shm *shm)
 {
-	uint64_t more = sites / 2 + SITES_AHEAD, room = shm->room.sites / site_bytes(shm);
+	uint64_t sites = __atomic_load_n(&shm->header->site_next, __ATOMIC_RELAXED);
 
-	if (more > room / 2)
-		more = room / 2;
-	if (sites + more > shm->sites_wanted)
-		shm->sites_wanted = sites + more;
-	if (shm->sites_wanted > shm->site_capacity)
-		shm->sites_wanted = shm->site_capacity;
+	return sites < shm->site_capacity ? sites : shm->site_capacity;
 }
 
-/* As many may come before the next look as there is room for. */
-static void sites_limit(struct shm *shm, uint64_t sites)
+/* As many may come before the next look as there is room for. Returns the bound of their numbers.
+ */
+static uint64_t sites_limit(struct shm *shm)
 {
 	uint64_t more = shm->room.sites / site_bytes(shm);
 	uint64_t limit = shm->site_capacity;
 
-	if (sites < limit && more < limit - sites)
-		limit = sites + more;
+	if (more < limit - shm->room.sites_made)
+		limit = shm->room.sites_made + more;
 	__atomic_store_n(&shm->header->site_limit, (uint32_t)limit, __ATOMIC_RELAXED);
+	return limit;
+}
+
+/* Be half as many ahead as there are, and no more than may come. */
+static struct error *sites_touch(struct shm *shm)
+{
+	uint64_t sites = shm_sites_made(shm);
+	uint64_t arena = __atomic_load_n(&shm->header->arena_next, __ATOMIC_RELAXED);
+	uint64_t limit = sites_limit(shm), wanted = sites + sites / 2 + SITES_AHEAD;
+	uint64_t more = limit > sites ? (limit - sites) * SITE_BODY_BYTES : 0;
+	struct error *err;
+
+	if (arena > shm->region[HA_REGION_SITE_ARENA].size)
+		arena = shm->region[HA_REGION_SITE_ARENA].size;
+	if (wanted > limit)
+		wanted = limit;
+	if (sites + SITES_AHEAD / 2 > shm->sites_wanted && wanted > shm->sites_wanted)
+		shm->sites_wanted = wanted;
+	err = stripes_touch(shm);
+	if (more > arena / 2 + ARENA_AHEAD)
+		more = arena / 2 + ARENA_AHEAD;
+	if (!err && arena + ARENA_AHEAD / 2 > shm->arena_touched)
+		err = arena_touch(shm, arena + more);
+	return err;
 }
 
 /* Regions that the payload touches all over from the first event on. */
@@ -392,7 +411,7 @@ static void header_fill(struct shm *shm, const struct shm_options *options)
 	shm->sampling = options->sampling;
 	shm->variances = options->sampling;
 	shm->rates = HA_RATE_EXACT + 1;
-	shm->room = (struct shm_room){UINT64_MAX, UINT64_MAX};
+	shm->room = (struct shm_room){.segments = UINT64_MAX, .sites = UINT64_MAX};
 	header->site_next = HA_SITE_UNKNOWN + 1;
 	header->site_limit = (uint32_t)shm->site_capacity;
 }
@@ -603,21 +622,10 @@ struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 
 struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 {
-	struct ha_shm *header = shm->header;
-	uint64_t sites = __atomic_load_n(&header->site_next, __ATOMIC_RELAXED);
-	uint64_t arena = __atomic_load_n(&header->arena_next, __ATOMIC_RELAXED);
-	struct error *err = NULL;
+	struct error *err;
 
-	if (arena > shm->region[HA_REGION_SITE_ARENA].size)
-		arena = shm->region[HA_REGION_SITE_ARENA].size;
-	__atomic_store_n(&header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
-	sites_limit(shm, sites);
-	if (sites + SITES_AHEAD / 2 > shm->sites_wanted)
-		sites_want(shm, sites);
-	err = stripes_touch(shm);
-	if (!err && arena + ARENA_AHEAD / 2 > shm->arena_touched &&
-	    shm->room.sites > arena / 2 + ARENA_AHEAD)
-		err = arena_touch(shm, arena + arena / 2 + ARENA_AHEAD);
+	__atomic_store_n(&shm->header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
+	err = sites_touch(shm);
 	if (!err && is_half_full(shm))
 		err = segment_add(shm);
 	return err;
@@ -633,4 +641,6 @@ uint64_t shm_held_bytes(const struct shm *shm)
 void shm_set_room(struct shm *shm, const struct shm_room *room)
 {
 	shm->room = *room;
+	if (shm->room.sites_made > shm->site_capacity)
+		shm->room.sites_made = shm->site_capacity;
 }

@@ -21,7 +21,9 @@
 /* Bytes of memory that may be taken beyond what is; UINT64_MAX: as much as there is. */
 struct shm_room {
 	uint64_t segments; /* for the live table */
-	uint64_t sites;	   /* with what the program itself keeps of them: SHM_SITE_PRIVATE each */
+	/* For sites beyond sites_made, with what the program itself keeps of each. */
+	uint64_t sites;
+	uint64_t sites_made; /* by then */
 };
 
 /* What reader and profile keep of a site: 560 bytes were measured, for stacks of 20 frames. */
@@ -109,6 +111,9 @@ MUST_CHECK struct error *shm_publish_modules(struct shm *shm, const struct ha_mo
 /* The same for stack regions, sorted by low. */
 MUST_CHECK struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 					    uint64_t count);
+
+/* Sites that the payload has made so far, at most site_capacity. */
+uint64_t shm_sites_made(const struct shm *shm);
 
 /* Memory that the memfd holds now, whoever has touched it. */
 uint64_t shm_held_bytes(const struct shm *shm);
