@@ -739,6 +739,8 @@ Suite *core_sample_suite(void)
 	tcase_add_test(weights, countdown_below_zero_ends_in_a_sample);
 	suite_add_tcase(suite, weights);
 	tcase_set_timeout(sums, 60);
+	tcase_set_timeout(draws, 60);
+	tcase_set_timeout(weights, 60);
 	tcase_add_test(sums, interval_of_1_is_exact);
 	tcase_add_test(sums, two_sizes_on_one_stack_keep_their_weights);
 	tcase_add_test(sums, interval_may_change_while_blocks_are_in_use);
