@@ -152,9 +152,9 @@ static struct error *filter_name(const struct job *job, uint64_t base)
 {
 	uint64_t data = base + HA_ENTRY_DATA;
 
+	job->shm->header->lines = data + offsetof(struct ha_entry, lines);
 	if (!job->shm->sampling)
 		return NULL;
-	job->shm->header->lines = data + offsetof(struct ha_entry, lines);
 	job->shm->header->filter = job->journal->filter.address;
 	job->journal->filter_named = 1;
 	return job->writer.write(job->writer.ctx, data + offsetof(struct ha_entry, filter),

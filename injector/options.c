@@ -3,12 +3,14 @@
 
 #include <string.h>
 
+#include "injector/memlimit.h"
 #include "payload/protocol.h"
 #include "resolver/array.h"
 
-#define PID_MAX_LIMIT  4194304u	  /* include/linux/threads.h */
-#define DURATION_MAX_S 315360000u /* ten years */
-#define TOP_MAX	       1000000u
+#define PID_MAX_LIMIT	4194304u   /* include/linux/threads.h */
+#define DURATION_MAX_S	315360000u /* ten years */
+#define TOP_MAX		1000000u
+#define MAX_MEMORY_MOST (1ull << 46)
 
 /* Without a word on it: as much as a server in production can spare. */
 #define OVERHEAD_DEFAULT_PERMILLE 20
@@ -22,6 +24,7 @@ enum option_id {
 	OPTION_EXACT,
 	OPTION_INTERVAL,
 	OPTION_OVERHEAD,
+	OPTION_MAX_MEMORY,
 	OPTION_LOADER,
 	OPTION_SELFCHECK,
 	OPTION_FORMAT,
@@ -53,6 +56,7 @@ static const struct option_spec specs[] = {
 	{OPTION_EXACT, 0, "exact", NULL, OF_ATTACH},
 	{OPTION_INTERVAL, 0, "interval", "bytes between samples, like 512K", OF_ATTACH},
 	{OPTION_OVERHEAD, 0, "overhead", "a percentage from 0.1 to 100", OF_ATTACH},
+	{OPTION_MAX_MEMORY, 0, "max-memory", "bytes from 64M on, like 256M", OF_ATTACH},
 	{OPTION_LOADER, 0, "loader", "dlopen or map", OF_ATTACH | OF_CHECK},
 	{OPTION_SELFCHECK, 0, "selfcheck", NULL, OF_ATTACH},
 	{OPTION_FORMAT, 0, "format", "text, json, folded or pprof", OF_REPORT},
@@ -70,14 +74,14 @@ static const char help[] =
 	"  heapattach report FILE              report again from a recording\n"
 	"  heapattach report FILE --format pprof -o heap.pb.gz\n"
 	"\n"
-	"heapattach -p PID [-d SECONDS] [-o FILE] [-q] [--selfcheck] [--loader HOW]\n"
-	"                  [--overhead PCT | --interval BYTES | --exact]\n"
+	"heapattach -p PID [OPTIONS]\n"
 	"  -p, --pid PID           the process; it is never restarted, and runs on after\n"
 	"  -d, --duration SECONDS  how long (without: until Ctrl-C or the process's end)\n"
 	"  -o, --output FILE       the recording (heapattach.COMM.PID.hap)\n"
 	"  -q, --quiet             no line a second while it runs\n"
 	"      --overhead PCT      sample as the target's CPU time allows (2)\n"
 	"      --interval BYTES    one sample in so many (512K); --exact: all\n"
+	"      --max-memory BYTES  that recording may hold (1G, less on small machines)\n"
 	"      --loader HOW        how our code gets in: dlopen or map\n"
 	"      --selfcheck         compare our stacks with libunwind's\n"
 	"heapattach check -p PID   would it work, what would be seen? changes nothing\n"
@@ -169,19 +173,32 @@ static struct error *parse_duration(const struct option_spec *spec, const char *
 	return NULL;
 }
 
-/* Bytes, with K, M or G for powers of 1024; 1 is every allocation. */
-static struct error *parse_interval(const struct option_spec *spec, const char *value,
-				    struct options *options)
+/* Bytes from @least to @most, with K, M or G for powers of 1024. */
+static struct error *parse_bytes(const struct option_spec *spec, const char *value, uint64_t least,
+				 uint64_t most, uint64_t *ret)
 {
 	static const char suffixes[] = "KMG";
 	size_t size = strlen(value);
 	const char *suffix = size ? strchr(suffixes, value[size - 1]) : NULL;
 	unsigned int shift = suffix ? 10 * (unsigned int)(suffix - suffixes + 1) : 0;
-	uint64_t bytes;
+	uint64_t number;
 
-	if (!parse_number(value, size - !!suffix, HA_INTERVAL_MAX >> shift, &bytes) || !bytes)
+	if (!parse_number(value, size - !!suffix, most >> shift, &number) ||
+	    number << shift < least)
 		return bad_value(spec, value);
-	bytes <<= shift;
+	*ret = number << shift;
+	return NULL;
+}
+
+/* 1 is every allocation. */
+static struct error *parse_interval(const struct option_spec *spec, const char *value,
+				    struct options *options)
+{
+	uint64_t bytes = 0;
+	struct error *err = parse_bytes(spec, value, 1, HA_INTERVAL_MAX, &bytes);
+
+	if (err)
+		return err;
 	options->exact = bytes == 1;
 	options->interval = bytes == 1 ? 0 : bytes;
 	return NULL;
@@ -263,6 +280,9 @@ static struct error *set_option(struct options *options, const struct option_spe
 		return parse_interval(spec, value, options);
 	case OPTION_OVERHEAD:
 		return parse_overhead(spec, value, &options->overhead_permille);
+	case OPTION_MAX_MEMORY:
+		return parse_bytes(spec, value, MEMLIMIT_LEAST, MAX_MEMORY_MOST,
+				   &options->max_memory);
 	case OPTION_TOP:
 		return parse_top(spec, value, &options->top);
 	case OPTION_LOADER:

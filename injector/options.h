@@ -42,6 +42,7 @@ struct options {
 	bool exact;
 	uint64_t interval;	    /* mean bytes between samples, from 2 on */
 	uint32_t overhead_permille; /* of the target's CPU time: the interval follows it */
+	uint64_t max_memory; /* bytes that recording may hold, here and in the target; 0: default */
 	bool selfcheck;
 
 	/* report */

@@ -298,7 +298,7 @@ struct error *reader_scan(struct reader *reader)
 	stripes_find(reader, &stripes);
 	for (i = 0; i < sites; i++)
 		site_sum(&stripes, i, &reader->site[i].sums);
-	for (i = 0; i < sites && shm->sampling; i++)
+	for (i = 0; i < sites && shm->variances; i++)
 		variance_read(reader, &stripes, i);
 	for (i = 0; i < HA_STRIPES; i++)
 		counters_add(&reader->counters, stripe_at(reader, i));

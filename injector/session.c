@@ -83,6 +83,7 @@ struct error *session_create(const struct options *options, struct session **ret
 		err = symbolizer_create(NULL, &session->symbolizer);
 	if (err)
 		return err;
+	session_memory_init(session);
 	*ret = take(session);
 	return NULL;
 }
@@ -549,9 +550,11 @@ static void sampling_describe(struct session *session)
 	struct profile *profile = session->profile;
 
 	profile->interval = 1;
+	session->wanted_interval = 1;
 	if (!shm.sampling)
 		return;
 	profile->interval = shm.interval;
+	session->wanted_interval = shm.interval;
 	profile->sampling = (struct profile_sampling){
 		.interval_low = shm.interval,
 		.interval_high = shm.interval,

@@ -24,6 +24,7 @@
 #include "injector/job.h"
 #include "injector/journal.h"
 #include "injector/loaderinfo.h"
+#include "injector/memlimit.h"
 #include "injector/options.h"
 #include "injector/preflight.h"
 #include "injector/procmem.h"
@@ -76,6 +77,13 @@ struct session {
 	 * child, where threads of the parent that were in core never leave it.
 	 */
 	uint32_t idle_depth[HA_SHARED_LINES + HA_LINES];
+
+	struct memlimit memlimit;
+	uint64_t private_bytes;	 /* of this process, as of the last look */
+	uint64_t private_due_ns; /* when the next one is due */
+
+	uint64_t wanted_interval; /* what options or budget want */
+	uint64_t least_interval;  /* what memory allows */
 
 	struct budget budget; /* for the interval; permille 0: none */
 	struct session_usage {
@@ -157,6 +165,12 @@ MUST_CHECK struct error *session_ready(struct session *session);
 void session_memory_describe(struct session *session, struct profile_memory *memory);
 /* For session_*.c: after a plan: without unwinding through entry, throwing operators new stay. */
 void session_leave_throwing(struct session *session);
+/* For session_*.c: how much memory may be held; before the shared memory is made. */
+void session_memory_init(struct session *session);
+/* For session_*.c: keep to that; after each shm_tick(). */
+MUST_CHECK struct error *session_memory(struct session *session, uint64_t elapsed_ns);
+/* For session_*.c: put the interval that is wanted, or else allowed, in force. */
+MUST_CHECK struct error *session_interval(struct session *session);
 /* For session_*.c: keep the interval to the budget. */
 MUST_CHECK struct error *session_budget(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: the reader has scanned. */

@@ -20,22 +20,28 @@ static uint64_t cpu_time_ns(const struct session *session)
 	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
-static struct error *interval_use(struct session *session, uint64_t interval)
+struct error *session_interval(struct session *session)
 {
 	struct profile *profile = session->profile;
+	struct profile_sampling *sampling = &profile->sampling;
+	uint64_t interval = session->wanted_interval;
 	struct error *err;
 
+	if (interval < session->least_interval)
+		interval = session->least_interval;
 	if (interval == profile->interval)
 		return NULL;
 	err = shm_set_interval(session->shm, interval);
 	if (err)
 		return err;
+	if (!sampling->interval_high)
+		sampling->interval_low = profile->interval;
 	profile->interval = interval;
-	profile->sampling.changes++;
-	if (interval < profile->sampling.interval_low)
-		profile->sampling.interval_low = interval;
-	if (interval > profile->sampling.interval_high)
-		profile->sampling.interval_high = interval;
+	sampling->changes++;
+	if (interval < sampling->interval_low)
+		sampling->interval_low = interval;
+	if (interval > sampling->interval_high)
+		sampling->interval_high = interval;
 	return NULL;
 }
 
@@ -43,7 +49,6 @@ struct error *session_budget(struct session *session, uint64_t elapsed_ns)
 {
 	struct session_usage last = session->usage, now = {.time_ns = elapsed_ns};
 	struct budget_period period = {.wall_ns = elapsed_ns - last.time_ns};
-	uint64_t interval;
 
 	if (!session->budget.permille || period.wall_ns < BUDGET_PERIOD_MS * NS_PER_MS)
 		return NULL;
@@ -56,9 +61,9 @@ struct error *session_budget(struct session *session, uint64_t elapsed_ns)
 	period.cpu_ns = now.cpu_ns - last.cpu_ns;
 	period.events = now.events - last.events;
 	period.calls = (uint64_t)(session->allocs_per_s * (double)period.wall_ns / 1e9);
-	interval = budget_step(&session->budget, &period);
+	session->wanted_interval = budget_step(&session->budget, &period);
 	session->profile->sampling.cost_permille = budget_cost_permille(&session->budget);
-	return interval_use(session, interval);
+	return session_interval(session);
 }
 
 void session_budget_scanned(struct session *session, uint64_t elapsed_ns)

@@ -206,6 +206,8 @@ struct error *session_tick(struct session *session)
 
 	if (!err)
 		err = shm_tick(session->shm, elapsed_ns / NS_PER_MS);
+	if (!err)
+		err = session_memory(session, elapsed_ns);
 	if (!err && session->verified < sizeof(verify_at_ms) / sizeof(verify_at_ms[0]) &&
 	    elapsed_ns >= verify_at_ms[session->verified] * NS_PER_MS) {
 		session->verified++;
@@ -232,6 +234,7 @@ struct error *session_snapshot(struct session *session)
 	if (err)
 		return err;
 	session_budget_scanned(session, head.time_ns);
+	session->private_due_ns = 0;
 	head.unknown_frees = session->reader->counters.unknown_frees;
 	return fill_snapshot(&session->fill, &head);
 }

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "resolver/cleanup.h"
@@ -23,12 +25,23 @@
  * 7 cells, two choices for each block, first overflow at about 65 %. How full
  * it is is estimated from so many buckets, evenly spread.
  */
-#define FILL_LIMIT_PERCENT 50
-#define FILL_SAMPLE	   256ull
+#define FILL_SAMPLE 256ull
 
-/* Sites whose sums are touched ahead in every stripe, and bytes of arena. */
+/*
+ * Where memory is short, a segment may be smaller than the one before, but not
+ * by more than this: each operation looks into all segments.
+ */
+#define SEGMENT_SHRINK	      4u
+#define SEGMENT_BUCKETS_LEAST (FIRST_SEGMENT_BUCKETS / 8)
+
+/*
+ * Sites whose sums are touched ahead in every stripe, for threads that have not
+ * recorded yet; by how many more each stripe in use is ahead; bytes of arena.
+ */
 #define SITES_AHEAD	      512ull
 #define ARENA_AHEAD	      (1 * MIB)
+
+#define SITE_BODY_BYTES	      256ull /* a stack of 30 frames */
 
 #define SITE_CAPACITY_DEFAULT 131072ull
 #define LIVE_SIZE_DEFAULT     (4 * GIB)
@@ -82,7 +95,7 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 	case HA_REGION_CAPTURES:
 		return sizeof(struct ha_captures);
 	case HA_REGION_VARIANCES:
-		return options->sampling ? HA_STRIPES * capacity * sizeof(struct ha_variances) : 0;
+		return HA_STRIPES * capacity * sizeof(struct ha_variances);
 	case HA_REGIONS:
 		break;
 	}
@@ -131,30 +144,44 @@ static struct error *pages_touch(struct shm *shm, uint64_t offset, uint64_t size
 	return NULL;
 }
 
+/* The next segment: twice the last one, or as large as there is room. 0 buckets: there is none. */
+static struct ha_segment segment_next(const struct shm *shm)
+{
+	const struct ha_region *live = &shm->region[HA_REGION_LIVE];
+	struct ha_segment next = {live->offset, FIRST_SEGMENT_BUCKETS};
+	uint64_t end = live->offset + live->size, least = SEGMENT_BUCKETS_LEAST;
+
+	if (shm->segments == HA_SEGMENTS)
+		return (struct ha_segment){0};
+	if (shm->segments) {
+		const struct ha_segment *last = &shm->segment[shm->segments - 1];
+
+		next.offset = last->offset + last->buckets * sizeof(struct ha_bucket);
+		next.buckets = last->buckets * (shm->segments > 1 ? 2 : 1);
+		if (least < last->buckets / SEGMENT_SHRINK)
+			least = last->buckets / SEGMENT_SHRINK;
+	}
+	while (next.buckets > least &&
+	       (next.buckets * sizeof(struct ha_bucket) > shm->room.segments ||
+		next.offset + next.buckets * sizeof(struct ha_bucket) > end))
+		next.buckets /= 2;
+	return next.buckets > least ? next : (struct ha_segment){0};
+}
+
 static struct error *segment_add(struct shm *shm)
 {
 	struct ha_shm *header = shm->header;
-	const struct ha_region *live = &shm->region[HA_REGION_LIVE];
-	uint64_t count = shm->segments;
-	uint64_t offset = live->offset;
-	uint64_t buckets = FIRST_SEGMENT_BUCKETS;
+	struct ha_segment next = segment_next(shm);
+	uint64_t count = shm->segments, size = next.buckets * sizeof(struct ha_bucket);
 	struct error *err;
 
-	if (count == HA_SEGMENTS)
+	if (!next.buckets)
 		return NULL;
-	if (count) {
-		const struct ha_segment *last = &shm->segment[count - 1];
-
-		offset = last->offset + last->buckets * sizeof(struct ha_bucket);
-		buckets = last->buckets * (count > 1 ? 2 : 1);
-	}
-	if (offset + buckets * sizeof(struct ha_bucket) > live->offset + live->size)
-		return NULL;
-	err = pages_touch(shm, offset, buckets * sizeof(struct ha_bucket));
+	err = pages_touch(shm, next.offset, size);
 	if (err)
 		return err;
-	shm->segment[count].offset = offset;
-	shm->segment[count].buckets = buckets;
+	shm->room.segments -= size < shm->room.segments ? size : shm->room.segments;
+	shm->segment[count] = next;
 	shm->segments = count + 1;
 	header->segment[count] = shm->segment[count];
 	/* Pairs with the payload's acquire load of segments. */
@@ -162,21 +189,73 @@ static struct error *segment_add(struct shm *shm)
 	return NULL;
 }
 
-/* Taken cells of the newest segment, in percent; buckets are hashed, so any few will do. */
-static unsigned int segment_fill_percent(const struct shm *shm)
-{
-	const struct ha_segment *last = &shm->segment[shm->segments - 1];
-	const struct ha_bucket *bucket =
-		(const struct ha_bucket *)((const uint8_t *)shm->header + last->offset);
-	uint64_t step = last->buckets / FILL_SAMPLE;
-	unsigned int taken = 0;
-	uint64_t i, k;
+/* What was found in a few buckets. */
+struct look {
+	uint64_t cells, taken;
+	double bytes;
+};
 
-	for (i = 0; i < FILL_SAMPLE; i++) {
-		for (k = 0; k < HA_CELLS; k++)
-			taken += !!__atomic_load_n(&bucket[i * step].key[k], __ATOMIC_RELAXED);
+/* Such a block is a sample with this probability. The target may have written anything. */
+static double cell_weight(const struct shm *shm, uint64_t size, uint8_t mark)
+{
+	uint32_t rate = HA_MARK_RATE(mark);
+	double interval = rate < shm->rates ? (double)shm->interval[rate] : 1;
+
+	return interval > 1 ? -1 / expm1(-((double)size + 1) / interval) : 1;
+}
+
+/* Buckets are hashed, so any few will do. */
+static void segment_look(const struct shm *shm, const struct ha_segment *segment, uint64_t count,
+			 struct look *look)
+{
+	const struct ha_bucket *buckets =
+		(const struct ha_bucket *)((const uint8_t *)shm->header + segment->offset);
+	uint64_t step = segment->buckets / count, i, k;
+
+	for (i = 0; i < count; i++) {
+		const struct ha_bucket *bucket = &buckets[i * step];
+
+		for (k = 0; k < HA_CELLS; k++) {
+			uint64_t size = HA_VALUE_SIZE(bucket->value[k]);
+
+			if (!__atomic_load_n(&bucket->key[k], __ATOMIC_RELAXED))
+				continue;
+			look->taken++;
+			look->bytes += (double)size * cell_weight(shm, size, bucket->mark[k]);
+		}
 	}
-	return (unsigned int)(taken * 100 / (FILL_SAMPLE * HA_CELLS));
+	look->cells += count * HA_CELLS;
+}
+
+static bool is_half_full(const struct shm *shm)
+{
+	struct look look = {0};
+
+	segment_look(shm, &shm->segment[shm->segments - 1], FILL_SAMPLE, &look);
+	return look.taken * 2 >= look.cells;
+}
+
+bool shm_can_grow(const struct shm *shm)
+{
+	return segment_next(shm).buckets != 0;
+}
+
+struct shm_live shm_live(const struct shm *shm)
+{
+	struct shm_live live = {0};
+	struct look look = {0};
+
+	for (uint64_t i = 0; i < shm->segments; i++)
+		live.cells += shm->segment[i].buckets * HA_CELLS;
+	for (uint64_t i = 0; i < shm->segments; i++) {
+		const struct ha_segment *segment = &shm->segment[i];
+
+		segment_look(shm, segment,
+			     1 + 2 * FILL_SAMPLE * HA_CELLS * segment->buckets / live.cells, &look);
+	}
+	live.permille = (uint32_t)(look.taken * 1000 / look.cells);
+	live.bytes = look.bytes * (double)live.cells / (double)look.cells;
+	return live;
 }
 
 /* Touch what stripe @i has for the sites from @first up to @end. */
@@ -189,40 +268,107 @@ static struct error *stripe_touch(struct shm *shm, uint64_t i, uint64_t first, u
 	struct error *err = pages_touch(shm, sums + first * sizeof(struct ha_sums),
 					(end - first) * sizeof(struct ha_sums));
 
-	if (err || !shm->sampling)
+	if (err || !shm->variances)
 		return err;
 	return pages_touch(shm, variances + first * sizeof(struct ha_variances),
 			   (end - first) * sizeof(struct ha_variances));
 }
 
-/* Touch the sums of sites below @sites in each stripe, and the arena below @arena. */
-static struct error *sites_touch(struct shm *shm, uint64_t sites, uint64_t arena)
+static bool stripe_is_used(const struct shm *shm, uint64_t i)
 {
-	const struct ha_region *bodies = &shm->region[HA_REGION_SITE_ARENA];
-	uint64_t capacity = shm->site_capacity;
-	struct error *err;
-	uint64_t i;
+	const struct ha_stripe *stripe =
+		(const void *)((const uint8_t *)shm_region(shm, HA_REGION_STRIPES) +
+			       i * shm->stripe_size);
 
-	if (sites > capacity)
-		sites = capacity;
-	if (sites > shm->sites_touched) {
-		for (i = 0; i < HA_STRIPES; i++) {
-			err = stripe_touch(shm, i, shm->sites_touched, sites);
-			if (err)
-				return err;
-		}
-		shm->sites_touched = sites;
-	}
-	if (arena > bodies->size)
-		arena = bodies->size;
-	if (arena > shm->arena_touched) {
-		err = pages_touch(shm, bodies->offset + shm->arena_touched,
-				  arena - shm->arena_touched);
+	return __atomic_load_n(&stripe->events, __ATOMIC_RELAXED) != 0;
+}
+
+/* What one more site takes: its sums in each stripe in use, its stack, and our copy of both. */
+static uint64_t site_bytes(const struct shm *shm)
+{
+	uint64_t sums = sizeof(struct ha_sums) + (shm->variances ? sizeof(struct ha_variances) : 0);
+	uint64_t used = 0;
+
+	for (uint64_t i = 0; i < HA_STRIPES; i++)
+		used += stripe_is_used(shm, i);
+	return used * sums + SITE_BODY_BYTES + SHM_SITE_PRIVATE_BYTES;
+}
+
+/* Touch the sums of sites below sites_wanted in the stripes that are in use. */
+static struct error *stripes_touch(struct shm *shm)
+{
+	for (uint64_t i = 0; i < HA_STRIPES; i++) {
+		uint64_t want = stripe_is_used(shm, i) ? shm->sites_wanted : SITES_AHEAD;
+		struct error *err;
+
+		if (want > shm->sites_wanted)
+			want = shm->sites_wanted;
+		if (want <= shm->sites_touched[i])
+			continue;
+		err = stripe_touch(shm, i, shm->sites_touched[i], want);
 		if (err)
 			return err;
-		shm->arena_touched = arena;
+		shm->sites_touched[i] = want;
 	}
 	return NULL;
+}
+
+static struct error *arena_touch(struct shm *shm, uint64_t bytes)
+{
+	const struct ha_region *bodies = &shm->region[HA_REGION_SITE_ARENA];
+	struct error *err;
+
+	if (bytes > bodies->size)
+		bytes = bodies->size;
+	if (bytes <= shm->arena_touched)
+		return NULL;
+	err = pages_touch(shm, bodies->offset + shm->arena_touched, bytes - shm->arena_touched);
+	if (!err)
+		shm->arena_touched = bytes;
+	return err;
+}
+
+uint64_t shm_sites_made(const struct shm *shm)
+{
+	uint64_t sites = __atomic_load_n(&shm->header->site_next, __ATOMIC_RELAXED);
+
+	return sites < shm->site_capacity ? sites : shm->site_capacity;
+}
+
+/* As many may come before the next look as there is room for. Returns the bound of their numbers.
+ */
+static uint64_t sites_limit(struct shm *shm)
+{
+	uint64_t more = shm->room.sites / site_bytes(shm);
+	uint64_t limit = shm->site_capacity;
+
+	if (more < limit - shm->room.sites_made)
+		limit = shm->room.sites_made + more;
+	__atomic_store_n(&shm->header->site_limit, (uint32_t)limit, __ATOMIC_RELAXED);
+	return limit;
+}
+
+/* Be half as many ahead as there are, and no more than may come. */
+static struct error *sites_touch(struct shm *shm)
+{
+	uint64_t sites = shm_sites_made(shm);
+	uint64_t arena = __atomic_load_n(&shm->header->arena_next, __ATOMIC_RELAXED);
+	uint64_t limit = sites_limit(shm), wanted = sites + sites / 2 + SITES_AHEAD;
+	uint64_t more = limit > sites ? (limit - sites) * SITE_BODY_BYTES : 0;
+	struct error *err;
+
+	if (arena > shm->region[HA_REGION_SITE_ARENA].size)
+		arena = shm->region[HA_REGION_SITE_ARENA].size;
+	if (wanted > limit)
+		wanted = limit;
+	if (sites + SITES_AHEAD / 2 > shm->sites_wanted && wanted > shm->sites_wanted)
+		shm->sites_wanted = wanted;
+	err = stripes_touch(shm);
+	if (more > arena / 2 + ARENA_AHEAD)
+		more = arena / 2 + ARENA_AHEAD;
+	if (!err && arena + ARENA_AHEAD / 2 > shm->arena_touched)
+		err = arena_touch(shm, arena + more);
+	return err;
 }
 
 /* Regions that the payload touches all over from the first event on. */
@@ -263,8 +409,11 @@ static void header_fill(struct shm *shm, const struct shm_options *options)
 	header->interval[HA_RATE_EXACT] = 1;
 	header->sampling = options->sampling;
 	shm->sampling = options->sampling;
+	shm->variances = options->sampling;
 	shm->rates = HA_RATE_EXACT + 1;
+	shm->room = (struct shm_room){.segments = UINT64_MAX, .sites = UINT64_MAX};
 	header->site_next = HA_SITE_UNKNOWN + 1;
+	header->site_limit = (uint32_t)shm->site_capacity;
 }
 
 /* An empty module list and an empty stack list, so that both offsets are valid. */
@@ -275,6 +424,15 @@ static struct error *indexes_init(struct shm *shm)
 	return err ? err : shm_publish_stacks(shm, NULL, 0);
 }
 
+/* In the midst of an exact session, when memory is short: only where a thread records. */
+static void variances_begin(struct shm *shm)
+{
+	for (uint64_t i = 0; i < HA_STRIPES && !shm->variances; i++)
+		if (stripe_is_used(shm, i))
+			shm->sites_touched[i] = 0;
+	shm->variances = true;
+}
+
 struct error *shm_set_interval(struct shm *shm, uint64_t interval)
 {
 	struct ha_shm *header = shm->header;
@@ -282,6 +440,8 @@ struct error *shm_set_interval(struct shm *shm, uint64_t interval)
 
 	if (interval > HA_INTERVAL_MAX)
 		interval = HA_INTERVAL_MAX;
+	if (interval > 1)
+		variances_begin(shm);
 	if (interval > 1)
 		for (rate = 1; rate < shm->rates && shm->interval[rate] != interval; rate++)
 			;
@@ -347,8 +507,11 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 	if (!err && options->capture_every)
 		err = pages_touch(shm, shm->region[HA_REGION_CAPTURES].offset,
 				  shm->region[HA_REGION_CAPTURES].size);
+	shm->sites_wanted = SITES_AHEAD < shm->site_capacity ? SITES_AHEAD : shm->site_capacity;
 	if (!err)
-		err = sites_touch(shm, SITES_AHEAD, ARENA_AHEAD);
+		err = stripes_touch(shm);
+	if (!err)
+		err = arena_touch(shm, ARENA_AHEAD);
 	if (!err)
 		err = segment_add(shm);
 	if (err)
@@ -459,19 +622,25 @@ struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 
 struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 {
-	struct ha_shm *header = shm->header;
-	uint64_t sites = __atomic_load_n(&header->site_next, __ATOMIC_RELAXED);
-	uint64_t arena = __atomic_load_n(&header->arena_next, __ATOMIC_RELAXED);
-	struct error *err = NULL;
+	struct error *err;
 
-	if (arena > shm->region[HA_REGION_SITE_ARENA].size)
-		arena = shm->region[HA_REGION_SITE_ARENA].size;
-	__atomic_store_n(&header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
-	if (sites + SITES_AHEAD / 2 > shm->sites_touched ||
-	    arena + ARENA_AHEAD / 2 > shm->arena_touched)
-		err = sites_touch(shm, sites + sites / 2 + SITES_AHEAD,
-				  arena + arena / 2 + ARENA_AHEAD);
-	if (!err && segment_fill_percent(shm) >= FILL_LIMIT_PERCENT)
+	__atomic_store_n(&shm->header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
+	err = sites_touch(shm);
+	if (!err && is_half_full(shm))
 		err = segment_add(shm);
 	return err;
+}
+
+uint64_t shm_held_bytes(const struct shm *shm)
+{
+	struct stat st;
+
+	return fstat(shm->fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+void shm_set_room(struct shm *shm, const struct shm_room *room)
+{
+	shm->room = *room;
+	if (shm->room.sites_made > shm->site_capacity)
+		shm->room.sites_made = shm->site_capacity;
 }

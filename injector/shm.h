@@ -18,6 +18,17 @@
 #include "payload/protocol.h"
 #include "resolver/error.h"
 
+/* Bytes of memory that may be taken beyond what is; UINT64_MAX: as much as there is. */
+struct shm_room {
+	uint64_t segments; /* for the live table */
+	/* For sites beyond sites_made, with what the program itself keeps of each. */
+	uint64_t sites;
+	uint64_t sites_made; /* by then */
+};
+
+/* What reader and profile keep of a site: 560 bytes were measured, for stacks of 20 frames. */
+#define SHM_SITE_PRIVATE_BYTES 640ull
+
 struct shm {
 	int fd;		       /* the memfd, sealed against resizing */
 	struct ha_shm *header; /* start of our mapping */
@@ -37,8 +48,11 @@ struct shm {
 	uint64_t modules_used; /* bytes used of the append-only regions */
 	uint64_t tables_used;
 	uint64_t stacks_used;
-	uint64_t sites_touched; /* sites whose pages were touched ahead in all stripes */
-	uint64_t arena_touched; /* bytes of the site arena touched ahead */
+	uint64_t sites_wanted; /* sites whose pages are touched ahead in stripes that are in use */
+	uint64_t sites_touched[HA_STRIPES]; /* the same as it is */
+	uint64_t arena_touched;		    /* bytes of the site arena touched ahead */
+	bool variances;			    /* samples are taken: variances are touched, too */
+	struct shm_room room;
 };
 
 struct shm_options {
@@ -97,6 +111,29 @@ MUST_CHECK struct error *shm_publish_modules(struct shm *shm, const struct ha_mo
 /* The same for stack regions, sorted by low. */
 MUST_CHECK struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 					    uint64_t count);
+
+/* Sites that the payload has made so far, at most site_capacity. */
+uint64_t shm_sites_made(const struct shm *shm);
+
+/* Memory that the memfd holds now, whoever has touched it. */
+uint64_t shm_held_bytes(const struct shm *shm);
+
+/* Whether the live table can get one more segment. */
+bool shm_can_grow(const struct shm *shm);
+
+/* The live table, from a look at a few hundred of its buckets. */
+struct shm_live {
+	uint64_t cells;
+	uint32_t permille; /* of them that are taken */
+	double bytes;	   /* what the blocks in them stand for */
+};
+struct shm_live shm_live(const struct shm *shm);
+
+/*
+ * From now on the tables grow by so much at most. Where sites have no room, no
+ * more of them are made: calls with other stacks go to HA_SITE_UNKNOWN.
+ */
+void shm_set_room(struct shm *shm, const struct shm_room *room);
 
 /*
  * To be called each few milliseconds: advance the clock to @elapsed_ms since

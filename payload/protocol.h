@@ -602,12 +602,16 @@ struct ha_shm {
 	struct ha_region region[HA_REGIONS]; /* I0 */
 	uint64_t site_capacity;		     /* I0 sites, at most HA_SITES_MAX */
 	uint64_t stripe_size;		     /* I0 bytes from one stripe to the next */
-	uint32_t sampling;		     /* I0 as in ha_entry; 0: rate stays HA_RATE_EXACT */
-	uint32_t rate;			     /* I  index into interval of the one in force */
-	uint64_t seed;			     /* I0 of the random numbers */
-	uint64_t lines;			     /* I  address of ha_entry.lines in the target */
-	uint64_t filter;		     /* I  as in ha_entry */
-	uint64_t main_fs;		     /* I0 thread pointer of the main thread */
+	/*
+	 * I0 as in ha_entry. 0: every call reaches core, blocks are not in the
+	 * filter; all are recorded until rate is another than HA_RATE_EXACT.
+	 */
+	uint32_t sampling;
+	uint32_t rate;				  /* I  index into interval of the one in force */
+	uint64_t seed;				  /* I0 of the random numbers */
+	uint64_t lines;				  /* I  address of ha_entry.lines in the target */
+	uint64_t filter;			  /* I  as in ha_entry */
+	uint64_t main_fs;			  /* I0 thread pointer of the main thread */
 	uint64_t main_stack_low, main_stack_high; /* I  bounds of [stack] */
 	uint64_t tcb_stack_offset; /* I0 offset in the TCB of (block, size) words; 0 = unknown */
 	uint64_t load_adds;	   /* I0 address of the loader's load counter; 0 = unknown */
@@ -630,7 +634,7 @@ struct ha_shm {
 	struct ha_segment segment[HA_SEGMENTS]; /* I */
 
 	uint32_t site_next __attribute__((aligned(64))); /* P  next site number; starts at 1 */
-	uint32_t site_pad;
+	uint32_t site_limit; /* I  numbers from here on are not given out: no memory for more */
 	uint64_t arena_next; /* P  bytes used of the site arena */
 
 	/*

@@ -19,6 +19,7 @@ struct error *profile_create(struct profile **ret)
 		return err;
 	}
 	profile->interval = 1;
+	profile->changes_max = PROFILE_CHANGES_KEPT;
 	*ret = profile;
 	return NULL;
 }

@@ -37,7 +37,8 @@
 #define PROFILE_SITES_MAX     (1u << 20) /* HA_SITES_MAX is half of it */
 #define PROFILE_DEPTH_MAX     1024u	 /* locations of one site */
 #define PROFILE_SNAPSHOTS_MAX 600u	 /* more than these are thinned out evenly */
-#define PROFILE_CHANGES_MAX   4000000u	 /* of all snapshots but the last three: 160 MB */
+#define PROFILE_CHANGES_KEPT  1000000u	 /* of all snapshots but the last three: 40 MB */
+#define PROFILE_CHANGES_MAX   4000000u	 /* the same in what is read: others may keep more */
 
 /* Why the session ended. */
 enum profile_end {
@@ -206,6 +207,15 @@ struct profile_sampling {
 	uint32_t cost_permille;	  /* what recording took of it, as estimated */
 };
 
+/* The memory that recording held, here and in the target, and what its bound changed. */
+struct profile_limits {
+	uint64_t memory_max_bytes;  /* 0 = not known */
+	uint64_t memory_peak_bytes; /* without the reading of debug files at the end */
+	bool raised;		    /* the interval had to rise for it */
+	uint64_t raised_ns;	    /* when it first did, since the start */
+	bool began_exact;	    /* every allocation was recorded until then */
+};
+
 struct profile_selfcheck {
 	bool ran;
 	uint64_t compared; /* captures */
@@ -227,6 +237,7 @@ struct profile {
 	const char *allocator; /* what was hooked, in words ("glibc 2.36"); NULL unknown */
 	struct profile_memory memory_start, memory_end;
 	struct profile_coverage coverage;
+	struct profile_limits limits;
 	struct profile_selfcheck selfcheck;
 
 	size_t pause_count, module_count, location_count, frame_count;
@@ -245,7 +256,7 @@ struct profile {
 	struct profile_sums *pending; /* sums of the snapshot that is being made */
 	size_t pending_count;
 	uint64_t spacing_ns; /* snapshots are at least so far apart, but for the last */
-	size_t change_total;
+	size_t change_total, changes_max;
 };
 
 /* An empty profile: exact, no sites, no snapshots. */
@@ -295,6 +306,9 @@ MUST_CHECK struct error *profile_resolve_location(struct profile *profile, uint3
  */
 MUST_CHECK struct error *profile_add_site(struct profile *profile, const uint32_t *locations,
 					  size_t count, uint32_t flags, uint32_t *ret);
+
+/* Keep so many changes between snapshots at most, or PROFILE_CHANGES_KEPT. */
+void profile_bound_changes(struct profile *profile, size_t count);
 
 /*
  * A snapshot: begin, add the sums of every stack that has any (so far, since

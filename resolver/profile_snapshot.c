@@ -8,6 +8,12 @@
 #include "resolver/array.h"
 #include "resolver/profile.h"
 
+void profile_bound_changes(struct profile *profile, size_t count)
+{
+	if (count < PROFILE_CHANGES_KEPT)
+		profile->changes_max = count;
+}
+
 struct error *profile_snapshot_begin(struct profile *profile, const struct profile_snapshot *head)
 {
 	size_t count = profile->snapshot_count;
@@ -170,7 +176,7 @@ static struct error *snapshots_thin(struct profile *profile, size_t from)
 static bool too_many(const struct profile *profile)
 {
 	return profile->snapshot_count > PROFILE_SNAPSHOTS_MAX ||
-	       (profile->change_total > PROFILE_CHANGES_MAX && profile->snapshot_count > 3);
+	       (profile->change_total > profile->changes_max && profile->snapshot_count > 3);
 }
 
 static struct error *snapshots_bound(struct profile *profile)

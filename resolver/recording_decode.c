@@ -351,11 +351,25 @@ static struct error *decode_sampling(struct decoder *decoder)
 	return NULL;
 }
 
+static struct error *decode_limits(struct decoder *decoder)
+{
+	struct profile_limits *limits = &decoder->profile->limits;
+	struct wire_reader *in = &decoder->in;
+
+	limits->memory_max_bytes = wire_get_varint(in);
+	limits->memory_peak_bytes = wire_get_varint(in);
+	limits->raised = get_bool(decoder);
+	limits->raised_ns = wire_get_varint(in);
+	limits->began_exact = get_bool(decoder);
+	return NULL;
+}
+
 static decode_function *const decode[RECORDING_SECTIONS] = {
 	[RECORDING_STRINGS] = decode_strings,	  [RECORDING_SESSION] = decode_session,
 	[RECORDING_COVERAGE] = decode_coverage,	  [RECORDING_MODULES] = decode_modules,
 	[RECORDING_LOCATIONS] = decode_locations, [RECORDING_SITES] = decode_sites,
 	[RECORDING_SNAPSHOTS] = decode_snapshots, [RECORDING_SAMPLING] = decode_sampling,
+	[RECORDING_LIMITS] = decode_limits,
 };
 
 static struct error *problem_error(const struct wire_reader *in, size_t offset)
@@ -394,7 +408,7 @@ static struct error *decode_body(struct profile *profile, const uint8_t *data, s
 			break;
 		if (section >= RECORDING_SECTIONS)
 			continue;
-		if (section != last + 1) {
+		if (section <= last || (section != last + 1 && last < RECORDING_LAST_REQUIRED)) {
 			wire_fail(&in, "a section is missing, doubled or out of order");
 			break;
 		}

@@ -204,6 +204,17 @@ static void encode_sampling(struct wire_writer *out, const struct profile *profi
 	}
 }
 
+static void encode_limits(struct wire_writer *out, const struct profile *profile)
+{
+	const struct profile_limits *limits = &profile->limits;
+
+	wire_put_varint(out, limits->memory_max_bytes);
+	wire_put_varint(out, limits->memory_peak_bytes);
+	wire_put_varint(out, limits->raised);
+	wire_put_varint(out, limits->raised_ns);
+	wire_put_varint(out, limits->began_exact);
+}
+
 /* Append a section to @out; empties @body. */
 static void put_section(struct wire_writer *out, enum recording_section section,
 			struct wire_writer *body)
@@ -237,6 +248,10 @@ struct error *recording_encode(const struct profile *profile, uint8_t **data_ret
 	if (profile->sampling.interval_high) {
 		encode_sampling(&body, profile);
 		put_section(&out, RECORDING_SAMPLING, &body);
+	}
+	if (profile->limits.memory_max_bytes) {
+		encode_limits(&body, profile);
+		put_section(&out, RECORDING_LIMITS, &body);
 	}
 	if (out.failed)
 		return error_memory();

@@ -16,10 +16,11 @@ enum recording_section {
 	RECORDING_SITES = 6,
 	RECORDING_SNAPSHOTS = 7,
 	RECORDING_SAMPLING = 8, /* of samples only: intervals, variance of each site */
+	RECORDING_LIMITS = 9,	/* how much memory recording held, and might hold */
 	RECORDING_SECTIONS
 };
 
-/* Up to here every recording has all of them. */
+/* Up to here every recording has all of them; of those behind any may be missing. */
 #define RECORDING_LAST_REQUIRED RECORDING_SNAPSHOTS
 
 /* The plain counters of struct profile_coverage, in file order. */

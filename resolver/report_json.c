@@ -64,6 +64,20 @@ static void put_sampling(struct json *json, const struct profile_sampling *sampl
 	json_close_object(json);
 }
 
+static void put_limits(struct json *json, const struct profile_limits *limits)
+{
+	if (!limits->memory_max_bytes)
+		return;
+	json_open_object(json, "memory_limit");
+	json_unsigned(json, "max_bytes", limits->memory_max_bytes);
+	json_unsigned(json, "peak_bytes", limits->memory_peak_bytes);
+	json_bool(json, "interval_raised", limits->raised);
+	if (limits->raised)
+		json_seconds(json, limits->began_exact ? "exact_until_s" : "raised_s",
+			     limits->raised_ns);
+	json_close_object(json);
+}
+
 static void put_session(struct json *json, const struct profile *profile)
 {
 	put_target(json, profile);
@@ -72,6 +86,7 @@ static void put_session(struct json *json, const struct profile *profile)
 	json_string(json, "mode", profile_is_sampled(profile) ? "sampled" : "exact");
 	json_unsigned(json, "interval_bytes", profile->interval);
 	put_sampling(json, &profile->sampling);
+	put_limits(json, &profile->limits);
 	json_open_object(json, "end");
 	json_string(json, "reason", end_names[profile->end]);
 	json_signed(json, "status", profile->end_status);

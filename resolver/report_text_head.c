@@ -105,9 +105,33 @@ static void say_grower(const struct text_report *text)
 		 verdict->grower_share * 100, verdict->grower + 1, name ? name : "?");
 }
 
+/* What the bound on our own memory has done to the figures. */
+static void say_limits(const struct text_report *text)
+{
+	const struct profile_limits *limits = &text->profile->limits;
+	const struct profile_coverage *coverage = &text->profile->coverage;
+
+	if (limits->raised)
+		text_say(text, 2, 2,
+			 "Memory for recording ran short after %s (--max-memory %s): %s.",
+			 human_duration(limits->raised_ns).text,
+			 human_bytes(limits->memory_max_bytes).text,
+			 limits->began_exact ? "every allocation until then, samples since"
+					     : "since then samples were further apart");
+	if (coverage->untracked)
+		text_say(text, 2, 2, "%s of %s found no room and are in no figure here.",
+			 human_counted(coverage->untracked, "block").text,
+			 human_bytes(coverage->untracked_bytes).text);
+	if (coverage->no_site)
+		text_say(text, 2, 2,
+			 "%s found no room for their stack: they are one site, unnamed.",
+			 human_counted(coverage->no_site, "call").text);
+}
+
 void text_verdict(const struct text_report *text)
 {
 	say_headline(text);
+	say_limits(text);
 	if (!text->sites.totals.alloc_count)
 		return;
 	say_live(text);
@@ -312,12 +336,15 @@ static struct human interval_text(uint64_t interval, const char *before)
 static void mode_text(const struct profile *profile, char *buf, size_t size)
 {
 	const struct profile_sampling *sampling = &profile->sampling;
-	char range[128] = "", budget[96] = "";
+	char range[128] = "", budget[96] = "", begin[64] = "";
 
 	if (!profile_is_sampled(profile)) {
 		snprintf(buf, size, "exact, every allocation");
 		return;
 	}
+	if (profile->limits.began_exact)
+		snprintf(begin, sizeof(begin), "exact for %s, then ",
+			 human_duration(profile->limits.raised_ns).text);
 	if (sampling->interval_low < sampling->interval_high)
 		snprintf(range, sizeof(range), " at the end (over time %s to %s)",
 			 interval_text(sampling->interval_low, "").text,
@@ -325,7 +352,7 @@ static void mode_text(const struct profile *profile, char *buf, size_t size)
 	if (sampling->budget_permille)
 		snprintf(budget, sizeof(budget), ", some %.1f %% of the CPU time (asked: %.1f %%)",
 			 sampling->cost_permille / 10.0, sampling->budget_permille / 10.0);
-	snprintf(buf, size, "sampled, %s%s%s%s",
+	snprintf(buf, size, "%ssampled, %s%s%s%s", begin,
 		 interval_text(profile->interval, "one sample per ").text,
 		 profile->interval > 1 ? " on average" : "", range, budget);
 }
@@ -334,7 +361,7 @@ static void say_mode(const struct text_report *text)
 {
 	const struct profile *profile = text->profile;
 	const struct profile_coverage *coverage = &profile->coverage;
-	char mode[320];
+	char mode[448];
 
 	mode_text(profile, mode, sizeof(mode));
 	text_say_labelled(

@@ -55,6 +55,7 @@ void world_init(struct world *world, const struct world_options *options)
 	shm->session = 7;
 	shm->size = world->size;
 	shm->site_capacity = sites;
+	shm->site_limit = (uint32_t)sites;
 	shm->stripe_size = stripe_size(sites);
 	shm->interval[HA_RATE_EXACT] = 1;
 	shm->site_next = 1;
@@ -71,10 +72,10 @@ void world_init(struct world *world, const struct world_options *options)
 	region_place(world, HA_REGION_STRIPES, stripes, &at);
 	region_place(world, HA_REGION_LIVE, live, &at);
 	region_place(world, HA_REGION_VARIANCES, variances, &at);
+	shm->seed = 1;
+	shm->lines = (uint64_t)world->lines;
 	if (o->interval) {
 		shm->sampling = 1;
-		shm->seed = 1;
-		shm->lines = (uint64_t)world->lines;
 		shm->filter = (uint64_t)world->filter;
 		world_set_interval(world, 1, o->interval);
 	}

@@ -404,6 +404,63 @@ START_TEST(interval_may_change_while_blocks_are_in_use)
 }
 END_TEST
 
+/* All is recorded at first, without the filter; then memory runs short. */
+START_TEST(exact_session_may_turn_to_samples)
+{
+	const uint64_t times = 60000, size = 500;
+	uint64_t *ptr = calloc(2 * times, sizeof(*ptr));
+	struct ha_sums sums;
+
+	world_make(0);
+	for (uint64_t i = 0; i < times; i++)
+		ptr[i] = alloc_by(CALL(0), size);
+	core_free(world.shm, BLOCK(5 * times), LINE);
+	ck_assert_uint_eq(world_counters(&world).unknown_frees, 1);
+	ck_assert_uint_eq(sums_by(CALL(0)).alloc_bytes, times * size);
+	world_set_interval(&world, 1, 4 * KIB);
+	for (uint64_t i = times; i < 2 * times; i++)
+		ptr[i] = alloc_by(CALL(0), size);
+	sums = sums_by(CALL(0));
+	assert_near((double)sums.alloc_bytes, 2.0 * times * size,
+		    sqrt(world_alloc_variance(&world, 1)));
+	ck_assert_double_le(6 * sqrt(world_alloc_variance(&world, 1)), 0.1 * times * size);
+	for (uint64_t i = 0; i < 2 * times; i++)
+		core_free(world.shm, ptr[i], LINE);
+	sums = sums_by(CALL(0));
+	ck_assert_uint_eq(sums.freed_bytes, sums.alloc_bytes);
+	ck_assert_uint_eq(sums.freed_count, sums.alloc_count);
+	/* Blocks that were no samples do not look like ones from before the attach. */
+	ck_assert_uint_eq(world_counters(&world).unknown_frees, 1);
+	world_unmake();
+	free(ptr);
+}
+END_TEST
+
+/* What a sample that finds no room would have stood for is what is counted. */
+START_TEST(blocks_without_room_are_counted_with_their_weight)
+{
+	const uint64_t times = 400000, size = 100;
+	struct ha_stripe counters;
+	struct ha_sums sums;
+
+	world_init(&world, &(struct world_options){.interval = 1000, .buckets = 64});
+	fake_stack_init(&stack, 512);
+	fake_stack_publish(&stack, &world);
+	fake_stack_push(&stack, 16, START);
+	blocks = 0;
+	for (uint64_t i = 0; i < times; i++)
+		alloc_by(CALL(0), size);
+	counters = world_counters(&world);
+	sums = world_sums(&world);
+	ck_assert_uint_gt(counters.untracked, 0);
+	/* Half of the time there is one sample in ten blocks: 190 a sigma. */
+	assert_near((double)(counters.untracked + sums.alloc_count), (double)times, 2000);
+	assert_near((double)(counters.untracked_bytes + sums.alloc_bytes), (double)(times * size),
+		    2000 * size);
+	world_unmake();
+}
+END_TEST
+
 /* One run: what was estimated, how wide the interval is, and whether it is right. */
 static bool run_is_covered(uint64_t call, uint64_t times, uint64_t *state)
 {
@@ -682,9 +739,13 @@ Suite *core_sample_suite(void)
 	tcase_add_test(weights, countdown_below_zero_ends_in_a_sample);
 	suite_add_tcase(suite, weights);
 	tcase_set_timeout(sums, 60);
+	tcase_set_timeout(draws, 60);
+	tcase_set_timeout(weights, 60);
 	tcase_add_test(sums, interval_of_1_is_exact);
 	tcase_add_test(sums, two_sizes_on_one_stack_keep_their_weights);
 	tcase_add_test(sums, interval_may_change_while_blocks_are_in_use);
+	tcase_add_test(sums, exact_session_may_turn_to_samples);
+	tcase_add_test(sums, blocks_without_room_are_counted_with_their_weight);
 	tcase_add_test(sums, intervals_cover_the_truth_in_95_of_100);
 	tcase_add_test(sums, intervals_of_few_samples_are_not_too_narrow);
 	suite_add_tcase(suite, sums);

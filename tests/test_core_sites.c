@@ -120,6 +120,25 @@ START_TEST(says_unknown_when_numbers_or_arena_run_out)
 }
 END_TEST
 
+START_TEST(gives_out_no_more_numbers_than_there_is_memory_for)
+{
+	uint64_t arena;
+
+	ck_assert_uint_ne(intern(0), HA_SITE_UNKNOWN);
+	world.shm->site_limit = world.shm->site_next;
+	arena = world.shm->arena_next;
+	for (uint64_t i = 1; i < 100; i++)
+		ck_assert_uint_eq(intern(i), HA_SITE_UNKNOWN);
+	ck_assert_uint_eq(world.shm->arena_next, arena);
+	world.shm->site_limit = 0;
+	ck_assert_uint_eq(intern(0), 1);
+	world.shm->site_limit = UINT32_MAX;
+	for (uint64_t i = 1; i < 1000; i++)
+		intern(i);
+	ck_assert_uint_le(world.shm->site_next, world.shm->site_capacity);
+}
+END_TEST
+
 #define RACERS 8
 #define STACKS 3000
 
@@ -179,6 +198,7 @@ Suite *core_sites_suite(void)
 	suite_add_tcase(suite, plain);
 	tcase_add_checked_fixture(tiny, setup_tiny, teardown);
 	tcase_add_test(tiny, says_unknown_when_numbers_or_arena_run_out);
+	tcase_add_test(tiny, gives_out_no_more_numbers_than_there_is_memory_for);
 	suite_add_tcase(suite, tiny);
 	return suite;
 }

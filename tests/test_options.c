@@ -114,6 +114,19 @@ START_TEST(sampling_is_said_in_one_way)
 }
 END_TEST
 
+START_TEST(memory_has_a_bound)
+{
+	ck_assert_uint_eq(parsed("-p 1").max_memory, 0);
+	ck_assert_uint_eq(parsed("-p 1 --max-memory 256M").max_memory, 256u << 20);
+	ck_assert_uint_eq(parsed("-p 1 --exact --max-memory=67108864").max_memory, 64u << 20);
+	refused("-p 1 --max-memory 63M",
+		"--max-memory needs bytes from 64M on, like 256M, not '63M'");
+	refused("-p 1 --max-memory 99999G",
+		"--max-memory needs bytes from 64M on, like 256M, not '99999G'");
+	refused("check -p 1 --max-memory 1G", "--max-memory is no option of heapattach check");
+}
+END_TEST
+
 START_TEST(values_may_be_joined)
 {
 	ck_assert_int_eq(parsed("-p7").pid, 7);
@@ -271,6 +284,7 @@ Suite *options_suite(void)
 	tcase_add_test(tcase, interval_takes_suffixes);
 	tcase_add_test(tcase, overhead_takes_a_decimal);
 	tcase_add_test(tcase, sampling_is_said_in_one_way);
+	tcase_add_test(tcase, memory_has_a_bound);
 	tcase_add_test(tcase, duration_takes_fractions);
 	tcase_add_test(tcase, report_has_these_defaults);
 	tcase_add_test(tcase, report_takes_all_its_options);

@@ -112,6 +112,28 @@ START_TEST(samples_come_back_with_their_variances)
 }
 END_TEST
 
+START_TEST(limits_come_back_with_samples_and_without)
+{
+	CLEANUP(profile_freep) struct profile *profile = _i ? sample_sampled() : sample_server();
+	CLEANUP(profile_freep) struct profile *read = NULL;
+
+	profile->limits = (struct profile_limits){
+		.memory_max_bytes = 1u << 30,
+		.memory_peak_bytes = 123456789,
+		.raised = true,
+		.raised_ns = 42,
+		.began_exact = _i,
+	};
+	read = round_trip(profile);
+	check_same(profile, read);
+	ck_assert_uint_eq(read->limits.memory_max_bytes, 1u << 30);
+	ck_assert_uint_eq(read->limits.memory_peak_bytes, 123456789);
+	ck_assert(read->limits.raised);
+	ck_assert_uint_eq(read->limits.raised_ns, 42);
+	ck_assert_int_eq(read->limits.began_exact, _i);
+}
+END_TEST
+
 /* As written before there were samples, which is how exact ones are still written. */
 START_TEST(exact_recording_has_no_section_for_samples)
 {
@@ -383,6 +405,7 @@ Suite *recording_suite(void)
 	tcase_add_test(tcase, server_comes_back_as_it_was);
 	tcase_add_test(tcase, sums_come_back_at_each_time);
 	tcase_add_test(tcase, samples_come_back_with_their_variances);
+	tcase_add_loop_test(tcase, limits_come_back_with_samples_and_without, 0, 2);
 	tcase_add_test(tcase, exact_recording_has_no_section_for_samples);
 	tcase_add_test(tcase, empty_profile_comes_back);
 	tcase_add_test(tcase, extreme_numbers_and_bytes_come_back);

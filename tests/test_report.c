@@ -77,6 +77,41 @@ START_TEST(text_of_samples_says_how_sure_it_is)
 }
 END_TEST
 
+START_TEST(what_memory_did_not_suffice_for_is_said_first)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
+	CLEANUP(freep) char *text = NULL;
+	CLEANUP(freep) char *json_text_form = NULL;
+	CLEANUP(json_freep) struct json *json = NULL;
+	char *account;
+
+	profile->limits = (struct profile_limits){
+		.memory_max_bytes = 64u << 20,
+		.memory_peak_bytes = 60u << 20,
+		.raised = true,
+		.raised_ns = 42000000000ull,
+		.began_exact = true,
+	};
+	profile->coverage.untracked = 7;
+	profile->coverage.untracked_bytes = 7 << 20;
+	profile->coverage.no_site = 12;
+	text = report(profile, REPORT_TEXT, &usual);
+	account = strstr(text, "Account of memory");
+	ck_assert_ptr_nonnull(account);
+	account[-1] = '\0';
+	expect_contains(text, "ran short after 42 s (--max-memory 64.0 MiB)");
+	expect_contains(text, "allocation until then, samples since");
+	expect_contains(text, "7 blocks of 7.00 MiB found no room");
+	expect_contains(text, "12 calls found no room for their stack");
+	expect_contains(account + 1, "exact for 42 s, then sampled");
+	json_text_form = report(profile, REPORT_JSON, &usual);
+	json = json_parse(json_text_form);
+	ck_assert_uint_eq(json_count(json, "memory_limit.max_bytes"), 64u << 20);
+	ck_assert_uint_eq(json_count(json, "memory_limit.peak_bytes"), 60u << 20);
+	ck_assert_double_eq(json_number(json, "memory_limit.exact_until_s"), 42);
+}
+END_TEST
+
 START_TEST(text_shows_top_n_and_counts_the_rest)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_server();
@@ -730,6 +765,7 @@ Suite *report_suite(void)
 	tcase_add_test(text, text_is_as_it_always_was);
 	tcase_add_test(text, text_fits_80_columns);
 	tcase_add_test(text, text_of_samples_says_how_sure_it_is);
+	tcase_add_test(text, what_memory_did_not_suffice_for_is_said_first);
 	tcase_add_test(text, text_shows_top_n_and_counts_the_rest);
 	tcase_add_test(text, text_leaves_out_what_hardly_counts);
 	tcase_add_test(text, text_never_says_leak);

@@ -160,6 +160,119 @@ START_TEST(live_table_stays_within_its_bound)
 }
 END_TEST
 
+static uint64_t segments_size(void)
+{
+	uint64_t size = 0;
+
+	for (uint64_t i = 0; i < shm->segments; i++)
+		size += shm->segment[i].buckets * sizeof(struct ha_bucket);
+	return size;
+}
+
+START_TEST(live_table_takes_the_room_that_there_is)
+{
+	const uint64_t room = 21 << 20, first = segments_size();
+
+	shm_set_room(shm, &(struct shm_room){.segments = room, .sites = UINT64_MAX});
+	for (int i = 0; i < 30; i++) {
+		newest_segment_fill(90);
+		assert_ok(shm_tick(shm, 10));
+	}
+	ck_assert_uint_le(segments_size(), first + room);
+	ck_assert_uint_ge(segments_size(), first + room * 3 / 4);
+	ck_assert_uint_le(shm->segments, 6);
+	ck_assert(!shm_can_grow(shm));
+	shm_set_room(shm, &(struct shm_room){UINT64_MAX, UINT64_MAX, 0});
+	ck_assert(shm_can_grow(shm));
+}
+END_TEST
+
+START_TEST(fill_is_that_of_all_segments)
+{
+	newest_segment_fill(60);
+	ck_assert_uint_ge(shm_live(shm).permille, 570);
+	ck_assert_uint_le(shm_live(shm).permille, 630);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm->segments, 2);
+	ck_assert_uint_ge(shm_live(shm).permille, 270);
+	ck_assert_uint_le(shm_live(shm).permille, 330);
+}
+END_TEST
+
+/* As blocks that stand for themselves, and as samples that stand for 1 / p. */
+START_TEST(bytes_in_use_are_estimated_from_cells)
+{
+	const struct ha_segment *segment = &shm->segment[0];
+	struct ha_bucket *bucket = (void *)((uint8_t *)shm->header + segment->offset);
+	double blocks = (double)(segment->buckets * HA_CELLS) * 0.6;
+
+	newest_segment_fill(60);
+	for (uint64_t i = 0; i < segment->buckets * HA_CELLS; i++)
+		bucket[i / HA_CELLS].value[i % HA_CELLS] = HA_VALUE(99, 0);
+	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99, blocks * 5);
+	assert_ok(shm_set_interval(shm, 10000));
+	for (uint64_t i = 0; i < segment->buckets; i++)
+		memset(bucket[i].mark, 1, HA_CELLS);
+	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99 * 100.5, blocks * 500);
+	/* A mark that we never gave out. */
+	for (uint64_t i = 0; i < segment->buckets; i++)
+		memset(bucket[i].mark, 0xff, HA_CELLS);
+	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99, blocks * 5);
+}
+END_TEST
+
+/* So that a thread's sums cost memory only if there is such a thread. */
+START_TEST(sums_are_touched_where_a_thread_records)
+{
+	struct ha_stripe *stripe = shm_region(shm, HA_REGION_STRIPES);
+	uint64_t before;
+
+	stripe->events = 1;
+	__atomic_store_n(&shm->header->site_next, 1500, __ATOMIC_RELAXED);
+	before = shm_held_bytes(shm);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_ge(shm->sites_touched[0], 1500);
+	ck_assert_uint_lt(shm->sites_touched[1], 1500);
+	ck_assert_uint_le(shm_held_bytes(shm), before + 2000 * sizeof(struct ha_sums) + 65536);
+	ck_assert_uint_gt(shm_held_bytes(shm), before);
+}
+END_TEST
+
+START_TEST(variances_are_touched_when_samples_begin)
+{
+	struct ha_stripe *stripe = shm_region(shm, HA_REGION_STRIPES);
+	uint64_t before = shm_held_bytes(shm);
+
+	stripe->events = 1;
+	assert_ok(shm_set_interval(shm, 1));
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm_held_bytes(shm), before);
+	assert_ok(shm_set_interval(shm, 4096));
+	assert_ok(shm_tick(shm, 20));
+	ck_assert_uint_ge(shm_held_bytes(shm),
+			  before + shm->sites_touched[0] * sizeof(struct ha_variances));
+}
+END_TEST
+
+START_TEST(sites_end_where_there_is_no_room)
+{
+	__atomic_store_n(&shm->header->site_next, 100, __ATOMIC_RELAXED);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm->header->site_limit, shm->site_capacity);
+	shm_set_room(shm, &(struct shm_room){.segments = 0, .sites = 1000, .sites_made = 100});
+	assert_ok(shm_tick(shm, 20));
+	ck_assert_uint_ge(shm->header->site_limit, 100);
+	ck_assert_uint_le(shm->header->site_limit, 101);
+	/* What came since the room was measured is part of what may come. */
+	__atomic_store_n(&shm->header->site_next, 2000, __ATOMIC_RELAXED);
+	assert_ok(shm_tick(shm, 25));
+	ck_assert_uint_le(shm->header->site_limit, 101);
+	shm_set_room(shm, &(struct shm_room){UINT64_MAX, UINT64_MAX, 0});
+	assert_ok(shm_tick(shm, 30));
+	ck_assert_uint_eq(shm->header->site_limit, shm->site_capacity);
+}
+END_TEST
+
 START_TEST(clock_counts_in_ticks)
 {
 	assert_ok(shm_tick(shm, 12345));
@@ -218,6 +331,12 @@ Suite *shm_suite(void)
 	tcase_add_test(tcase, full_region_is_an_error_and_keeps_the_last_list);
 	tcase_add_test(tcase, live_table_grows_when_half_full);
 	tcase_add_test(tcase, live_table_stays_within_its_bound);
+	tcase_add_test(tcase, live_table_takes_the_room_that_there_is);
+	tcase_add_test(tcase, fill_is_that_of_all_segments);
+	tcase_add_test(tcase, bytes_in_use_are_estimated_from_cells);
+	tcase_add_test(tcase, sums_are_touched_where_a_thread_records);
+	tcase_add_test(tcase, variances_are_touched_when_samples_begin);
+	tcase_add_test(tcase, sites_end_where_there_is_no_room);
 	tcase_add_test(tcase, clock_counts_in_ticks);
 	tcase_add_test(tcase, scribbled_header_does_not_lead_us_astray);
 	tcase_add_test(tcase, death_of_the_owner_is_marked);

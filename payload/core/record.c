@@ -156,11 +156,17 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 
 /* ---- blocks ---- */
 
-/* Whether this allocation is recorded. An exact session does not ask. */
+/* Nothing is left out, so what is not in the live table is from before the attach. */
+static bool records_all(const struct ha_shm *shm)
+{
+	return LIKELY(!(shm->sampling | load_acquire(&shm->rate)));
+}
+
+/* Whether this allocation is recorded. */
 static bool is_wanted(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint8_t *mark_ret)
 {
 	*mark_ret = 0;
-	return LIKELY(!shm->sampling) || sample_take(shm, stripe, size, mark_ret);
+	return records_all(shm) || sample_take(shm, stripe, size, mark_ret);
 }
 
 static void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size,
@@ -201,10 +207,16 @@ static void remember_last(struct stripe stripe, const struct ha_frame *frame, ui
 	store_relaxed(&stripe.counters->last_sp, (uint64_t)(frame + 1));
 }
 
-static void count_untracked(struct stripe stripe, uint64_t size)
+/* A block that cannot be kept: what it would have stood for. */
+static NOINLINE void count_untracked(const struct ha_shm *shm, struct stripe stripe, uint64_t size,
+				     uint8_t mark)
 {
-	stripe_add(stripe, &stripe.counters->untracked, 1);
-	stripe_add(stripe, &stripe.counters->untracked_bytes, size);
+	struct sample_weight weight = {.bytes = size, .count = 1};
+
+	if (mark)
+		weight = sample_weigh(load_relaxed(&shm->interval[HA_MARK_RATE(mark)]), size, mark);
+	stripe_add(stripe, &stripe.counters->untracked, weight.count);
+	stripe_add(stripe, &stripe.counters->untracked_bytes, weight.bytes);
 }
 
 static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
@@ -214,7 +226,7 @@ static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struc
 
 	switch (live_insert(shm, ptr, block, &old)) {
 	case LIVE_FULL:
-		count_untracked(stripe, block->size);
+		count_untracked(shm, stripe, block->size, block->mark);
 		return;
 	case LIVE_REPLACED:
 		count_replaced(shm, stripe, frame, ptr, &old);
@@ -237,7 +249,7 @@ static void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct
 	if (UNLIKELY(!ptr) || !is_wanted(shm, stripe, size, &mark))
 		return;
 	if (UNLIKELY(!live_accepts(ptr))) {
-		count_untracked(stripe, size);
+		count_untracked(shm, stripe, size, mark);
 		return;
 	}
 	live_prefetch(shm, ptr);
@@ -303,7 +315,7 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 		if (UNLIKELY(shm->sampling))
 			filter_remove(shm, ptr);
 		sums_freed(shm, stripe, &block);
-	} else if (ptr && !shm->sampling) {
+	} else if (ptr && records_all(shm)) {
 		/* Of blocks that were not samples nothing is known. */
 		stripe_add(stripe, &stripe.counters->unknown_frees, 1);
 	}
@@ -337,10 +349,13 @@ static void held_resize(struct ha_shm *shm, const struct ha_frame *frame, struct
 	struct live_block block;
 	uint8_t mark;
 
-	if (UNLIKELY(!live_accepts(ptr)) || !is_wanted(shm, stripe, size, &mark)) {
+	if (UNLIKELY(!ptr) || !is_wanted(shm, stripe, size, &mark)) {
 		held_retire(shm, stripe, cell);
-		if (ptr && !live_accepts(ptr))
-			count_untracked(stripe, size);
+		return;
+	}
+	if (UNLIKELY(!live_accepts(ptr))) {
+		held_retire(shm, stripe, cell);
+		count_untracked(shm, stripe, size, mark);
 		return;
 	}
 	block_make(shm, frame, size, mark, stripe, stripe.line, &block);
@@ -362,7 +377,7 @@ void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t
 	if (!ptr && size) {
 		live_release(shm, cell);
 	} else if (cell == LIVE_NO_CELL) {
-		if (ptr && token != TOKEN_NO_BLOCK && !shm->sampling)
+		if (ptr && token != TOKEN_NO_BLOCK && records_all(shm))
 			count_adopted(stripe, size);
 		block_alloc(shm, frame, stripe, line_index, ptr, size);
 	} else {
@@ -386,10 +401,10 @@ void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr
 	stripe_add(stripe, &stripe.counters->events, 1);
 	cell = live_hold(shm, ptr);
 	if (cell == LIVE_NO_CELL) {
-		if (!shm->sampling)
+		if (records_all(shm))
 			count_adopted(stripe, size);
 		block_alloc(shm, frame, stripe, line_index, ptr, size);
-	} else if (!shm->sampling && live_held_size(shm, cell) == size) {
+	} else if (records_all(shm) && live_held_size(shm, cell) == size) {
 		live_release(shm, cell);
 	} else {
 		held_resize(shm, frame, stripe, cell, ptr, size);

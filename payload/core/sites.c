@@ -75,17 +75,24 @@ static uint64_t arena_reserve(struct ha_shm *shm, uint64_t size)
 	return at + size <= arena->size ? arena->offset + at : 0;
 }
 
+static uint32_t number_limit(const struct ha_shm *shm)
+{
+	uint32_t limit = load_relaxed(&shm->site_limit);
+
+	return limit < shm->site_capacity ? limit : (uint32_t)shm->site_capacity;
+}
+
 /* Reserve a number, or HA_SITE_UNKNOWN. */
 static uint32_t number_reserve(struct ha_shm *shm)
 {
-	uint32_t site;
+	uint32_t limit = number_limit(shm), site;
 
 	do {
-		if (load_relaxed(&shm->site_next) >= shm->site_capacity)
+		if (load_relaxed(&shm->site_next) >= limit)
 			return HA_SITE_UNKNOWN;
 		site = __atomic_fetch_add(&shm->site_next, 1, __ATOMIC_RELAXED);
 	} while (site == HA_SITE_UNKNOWN);
-	return site < shm->site_capacity ? site : HA_SITE_UNKNOWN;
+	return site < limit ? site : HA_SITE_UNKNOWN;
 }
 
 /* Write a new site and enter it into the index, but not yet into the hash table. */
@@ -93,10 +100,14 @@ static uint32_t site_write(struct ha_shm *shm, const struct site_key *key, uint6
 {
 	uint64_t *index = shm_region(shm, HA_REGION_SITE_INDEX);
 	uint64_t size = sizeof(struct ha_site) + key->frames * sizeof(key->pc[0]);
-	uint64_t offset = arena_reserve(shm, size);
 	struct ha_site *body;
+	uint64_t offset;
 	uint32_t site;
 
+	/* Room in the arena must not be used up for sites that get no number. */
+	if (load_relaxed(&shm->site_next) >= number_limit(shm))
+		return HA_SITE_UNKNOWN;
+	offset = arena_reserve(shm, size);
 	if (!offset)
 		return HA_SITE_UNKNOWN;
 	site = number_reserve(shm);
