@@ -108,7 +108,7 @@ START_TEST(no_program_fills_the_table)
 	static const struct program programs[] = {{1e3, 16, 100},   {1e6, 16, 100},  {5e6, 16, 100},
 						  {1e6, 1000, 100}, {1e5, 1e6, 100}, {1e6, 50, 10}};
 	const struct program *program = &programs[_i];
-	double taken = 0, inuse = 0, interval = 1, samples = 0;
+	double taken = 0, inuse = 0, interval = 1;
 	unsigned int steps = (unsigned int)(3600 * program->looks_per_s);
 
 	state.can_grow = false;
@@ -118,8 +118,6 @@ START_TEST(no_program_fills_the_table)
 
 		taken += blocks * p;
 		inuse += blocks * program->size;
-		if (interval > 1)
-			samples += blocks * p;
 		state.live_permille = (uint32_t)(taken * 1000 / (double)CELLS);
 		state.inuse_bytes = (uint64_t)inuse;
 		interval = (double)memlimit_step(&limit, &state);
