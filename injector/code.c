@@ -197,22 +197,7 @@ static struct error *maps_rebuild(struct code *code, const struct modules *modul
 /* As much as can be read: whole, else up to the page boundaries that work. */
 static size_t context_read(void *data, uint64_t address, void *buf, size_t size)
 {
-	const struct memory_reader *memory = data;
-	size_t done = 0;
-
-	if (memory_try(memory, address, buf, size))
-		return size;
-	while (done < size) {
-		uint64_t at = address + done;
-		size_t chunk = HA_PAGE - at % HA_PAGE;
-
-		if (chunk > size - done)
-			chunk = size - done;
-		if (!memory_try(memory, at, (uint8_t *)buf + done, chunk))
-			break;
-		done += chunk;
-	}
-	return done;
+	return memory_read_some(data, address, buf, size);
 }
 
 /* The exported function that contains @pc, for messages. */

@@ -19,6 +19,14 @@ static struct error *read_from_target(void *ctx, uint64_t addr, void *buf, size_
 	return target_read(ctx, addr, buf, size);
 }
 
+static size_t some_of_target(void *ctx, uint64_t addr, void *buf, size_t size)
+{
+	size_t done = 0;
+
+	error_free(target_read_some(ctx, addr, buf, size, &done));
+	return done;
+}
+
 static struct error *write_to_target(void *ctx, uint64_t addr, const void *buf, size_t size)
 {
 	return target_write(ctx, addr, buf, size);
@@ -74,6 +82,7 @@ struct memory_reader memory_reader_of(struct target *target)
 {
 	return (struct memory_reader){
 		.read = read_from_target,
+		.some = some_of_target,
 		.resident = resident_in_target,
 		.words = words_of_target,
 		.ctx = target,
@@ -117,6 +126,25 @@ bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, si
 bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret)
 {
 	return memory_try(memory, addr, ret, sizeof(*ret));
+}
+
+size_t memory_read_some(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size)
+{
+	size_t done = 0;
+
+	if (memory->some)
+		return memory->some(memory->ctx, addr, buf, size);
+	while (done < size) {
+		uint64_t at = addr + done;
+		size_t chunk = PAGE_SIZE_BYTES - at % PAGE_SIZE_BYTES;
+
+		if (chunk > size - done)
+			chunk = size - done;
+		if (!memory_try(memory, at, (uint8_t *)buf + done, chunk))
+			break;
+		done += chunk;
+	}
+	return done;
 }
 
 void memory_try_words(const struct memory_reader *memory, struct memory_word *words, size_t count)

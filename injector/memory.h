@@ -27,6 +27,8 @@ struct memory_word {
 struct memory_reader {
 	/* Fill @buf with @size bytes from @addr, or fail. */
 	struct error *(*read)(void *ctx, uint64_t addr, void *buf, size_t size);
+	/* As many bytes as there are before the first gap. NULL: see memory_read_some(). */
+	size_t (*some)(void *ctx, uint64_t addr, void *buf, size_t size);
 	/*
 	 * Which of the @count pages from @addr on have memory behind them now.
 	 * NULL: all. See memory_resident().
@@ -55,6 +57,9 @@ MUST_CHECK struct error *memory_read_u64(const struct memory_reader *memory, uin
 /* True if the read succeeded; for probing, where failure is an answer. */
 bool memory_try(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
 bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t *ret);
+
+/* Read up to @size bytes; returns how many there were before the first that is not mapped. */
+size_t memory_read_some(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
 
 /* Read @count words that lie anywhere, of a live target with few system calls. */
 void memory_try_words(const struct memory_reader *memory, struct memory_word *words, size_t count);
