@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * alloc_bench [-t THREADS] [-d DEPTH] [-s STACKS]: allocates and frees as fast
- * as it can, at the end of a chain of DEPTH calls that takes one of STACKS ways.
- * One operation is a free and a malloc of 16 to 512 bytes; 1,024 blocks live a
- * thread.
+ * alloc_bench [-t THREADS] [-d DEPTH] [-s STACKS] [-l LIVE]: allocates and frees
+ * as fast as it can, at the end of a chain of DEPTH calls that takes one of STACKS
+ * ways. One operation is a free and a malloc of 16 to 512 bytes; LIVE blocks live
+ * a thread, 1,024 unless told: with a million, each operation misses the caches.
  *
  *	mark   "ops=N wall_ns=N cpu_ns=N gap_us=N" since the last mark: operations,
  *	       time, processor time of the process, and the longest time that any
@@ -15,21 +15,20 @@
 #include <pthread.h>
 
 #define THREADS_MAX 64
-#define LIVE	    1024
 #define BATCH	    16
 
 struct worker {
 	uint64_t ops __attribute__((aligned(128)));
 	uint64_t gap_ns;
 	uint64_t random;
-	unsigned char *live[LIVE];
+	unsigned char **live;
 };
 
 typedef void *(*chain_function)(unsigned int path, int left, size_t size);
 
 static struct worker workers[THREADS_MAX];
 static int threads = 1, depth = 20;
-static unsigned int stacks = 2000;
+static unsigned int stacks = 2000, live = 1024;
 
 static chain_function const chain[8];
 
@@ -71,7 +70,7 @@ static chain_function const chain[8] = {chain_0, chain_1, chain_2, chain_3,
 static void operation(struct worker *worker)
 {
 	uint64_t random = target_random(&worker->random);
-	unsigned int slot = random % LIVE;
+	unsigned int slot = random % live;
 	unsigned int path = (unsigned int)((random >> 32) % stacks);
 	size_t size = 16 + (path * 7919u + (unsigned int)(random >> 16) % 4 * 131u) % 497;
 	unsigned char *old = worker->live[slot], *data;
@@ -136,7 +135,7 @@ int main(int argc, char **argv)
 	int option;
 
 	target_begin();
-	while ((option = getopt(argc, argv, "t:d:s:")) != -1) {
+	while ((option = getopt(argc, argv, "t:d:s:l:")) != -1) {
 		int value = atoi(optarg ? optarg : "0");
 
 		if (option == 't' && value > 0 && value <= THREADS_MAX)
@@ -145,13 +144,16 @@ int main(int argc, char **argv)
 			depth = value;
 		else if (option == 's' && value > 0)
 			stacks = (unsigned int)value;
+		else if (option == 'l' && value > 0)
+			live = (unsigned int)value;
 		else
 			return 2;
 	}
 	for (int i = 0; i < threads; i++) {
 		workers[i].random = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
-		if (pthread_create(&thread, NULL, worker_main, &workers[i]))
-			target_fail("pthread_create");
+		workers[i].live = calloc(live, sizeof(*workers[i].live));
+		if (!workers[i].live || pthread_create(&thread, NULL, worker_main, &workers[i]))
+			target_fail("cannot start a thread");
 	}
 	target_say("ready");
 	while (target_command(line, sizeof(line)) && strcmp(line, "stop") != 0)
