@@ -45,6 +45,7 @@ void inject_init(struct inject *inject)
 		.entry_fd = -1,
 		.socket = -1,
 		.remote_socket = -1,
+		.remote_peer = -1,
 		.remote_entry = -1,
 	};
 }
@@ -293,6 +294,10 @@ static struct error *pair_make(struct inject *inject, struct borrow *borrow)
 	inject->remote_socket = pair[1];
 	err = target_take_fd(inject->target, pair[0], &inject->socket);
 	/* The only other end must be ours, so that boot sees it close when we die. */
+	if (!err && inject->boot_follows) {
+		inject->remote_peer = pair[0];
+		return NULL;
+	}
 	if (!err)
 		err = remote_close(inject, borrow, pair[0]);
 	if (!err)
@@ -393,7 +398,9 @@ static struct error *objects_map(struct inject *inject, struct borrow *borrow)
 					   PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 					   remote[i++]);
 		/* Gigabytes of address space would go into a core dump. */
-		if (!err)
+		if (!err && inject->boot_follows)
+			inject->hide_size = journal->shm.size;
+		else if (!err)
 			err = advise(borrow, &journal->shm, MADV_DONTDUMP);
 	}
 	inject->remote_entry = inject->entry_fd >= 0 ? remote[count - 1] : -1;
@@ -436,7 +443,9 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 				   HA_PAGE - SCRATCH_GUARD);
 	if (!err && make)
 		err = locked_check(inject);
-	if (!err && make)
+	if (!err && make && inject->boot_follows)
+		inject->wipe_size = journal->gate.size;
+	else if (!err && make)
 		err = advise(borrow, &journal->gate, MADV_WIPEONFORK);
 	if (!err)
 		gate_split(journal);
@@ -482,6 +491,7 @@ struct error *inject_close(struct inject *inject, struct borrow *borrow)
 		error_keep_first(&first, err);
 	}
 	inject->remote_socket = -1;
+	inject->remote_peer = -1;
 	inject->remote_entry = -1;
 	socket_close(inject);
 	return first;

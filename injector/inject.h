@@ -35,11 +35,14 @@ struct inject {
 	int core_fd;	       /* memfd of core */
 	int entry_fd;	       /* memfd of entry, ELF file or memory; -1 = not to be passed */
 	uint64_t locked_bytes; /* of the target's memory before anything was mapped (VmLck) */
+	bool boot_follows;     /* inject_place() may leave to boot what boot can do at less cost */
 
 	/* Private: the socketpair's ends. */
 	int socket;	   /* ours; -1 = none */
 	int remote_socket; /* T's */
-	int remote_entry;  /* entry's memfd in the target; -1 = none */
+	int remote_peer;   /* our end of it, open in the target until boot runs; -1 = closed */
+	uint64_t wipe_size, hide_size; /* of gate and shm: what boot has to madvise */
+	int remote_entry;	       /* entry's memfd in the target; -1 = none */
 };
 
 void inject_init(struct inject *inject);

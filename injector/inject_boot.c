@@ -59,9 +59,16 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 	boot->done_timeout_us = DONE_TIMEOUT_US;
 	for (i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
 		boot->close_fds[i] = -1;
+	boot->peer_fd = inject->remote_peer;
+	boot->wipe = inject->journal->gate.address;
+	boot->wipe_size = inject->wipe_size;
+	boot->hide = inject->journal->shm.address;
+	boot->hide_size = inject->hide_size;
 	for (i = 0; i < JOURNAL_FDS; i++) {
-		if (inject->journal->fd[i] >= 0 && inject->journal->fd[i] != inject->remote_socket)
-			boot->close_fds[n++] = inject->journal->fd[i];
+		int fd = inject->journal->fd[i];
+
+		if (fd >= 0 && fd != inject->remote_socket && fd != inject->remote_peer)
+			boot->close_fds[n++] = fd;
 	}
 	if (mode == HA_BOOT_DLOPEN)
 		snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", inject->remote_entry);
@@ -226,6 +233,7 @@ static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inj
 	}
 	journal_clear_fds(inject->journal);
 	inject->remote_socket = -1;
+	inject->remote_peer = -1;
 	inject->remote_entry = -1;
 	return outcome;
 }

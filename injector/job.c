@@ -632,8 +632,11 @@ static struct error *locked_step(struct job *job, struct borrow *borrow, uint32_
 				 inject_window *window, inject_window *commit_failed,
 				 struct inject_boot_result *boot)
 {
-	struct error *err = job_can_lock(job) ? inject_place(&job->inject, borrow) : NULL;
+	struct error *err = NULL;
 
+	job->inject.boot_follows = job_can_lock(job);
+	if (job->inject.boot_follows)
+		err = inject_place(&job->inject, borrow);
 	if (!err)
 		err = job_window(job, borrow, lock_timeout_us, window, commit_failed, boot);
 	if (err && !boot->let_go && !error_is(err, ERROR_GONE))

@@ -86,6 +86,7 @@ static struct error *dlopen_attach(struct job *job, struct borrow *borrow, uint3
 		if (err)
 			return err;
 	}
+	job->inject.boot_follows = true;
 	err = inject_place(&job->inject, borrow);
 	if (!err)
 		err = inject_boot(&job->inject, borrow, again ? HA_BOOT_LOCK_ONLY : HA_BOOT_DLOPEN,

@@ -35,6 +35,7 @@ static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t
 	bool again = job->journal->entry.state == JOURNAL_THERE;
 	struct error *err = NULL;
 
+	job->inject.boot_follows = job_can_lock(job);
 	if (!again && job->inject.entry_fd < 0)
 		err = image_entry_memory(&job->inject.entry_fd);
 	if (!err)

@@ -653,6 +653,7 @@ struct ha_shm {
  * Boot: what runs on the borrowed thread (in core's image, on a stack of its
  * own in HA_REGION_BOOT), and the messages on the socket.
  *
+ *	close peer_fd, give the new mappings their madvise
  *	save errno, park the pending dlerror
  *	trylock the loader's lock, at most lock_timeout_us
  *	dlopen(path)		(mode DLOPEN only)
@@ -706,7 +707,15 @@ struct ha_boot {
 	uint32_t window_timeout_us;
 	uint32_t done_timeout_us;
 	int32_t close_fds[3]; /* -1 = none; closed before DONE */
-	uint64_t sigframe;    /* address for rsp at rt_sigreturn; 0 = there is none */
+	/*
+	 * What would cost a stop and a resumption each if it were asked for from
+	 * outside: close the injector's end of the socket pair, so that boot sees
+	 * when the injector dies; have fork wipe the gate; leave shm out of core dumps.
+	 */
+	int32_t peer_fd;	  /* -1 = none */
+	uint64_t wipe, wipe_size; /* mapping for MADV_WIPEONFORK; size 0 = none */
+	uint64_t hide, hide_size; /* for MADV_DONTDUMP */
+	uint64_t sigframe;	  /* address for rsp at rt_sigreturn; 0 = there is none */
 	char path[64];
 
 	/* P */

@@ -5,6 +5,7 @@
  * the rest is real: dlopen, dlerror, errno, entry.
  */
 #include "injector/payload_image.h"
+#include "resolver/cleanup.h"
 #include "tests/hooked.h"
 #include "tests/tests.h"
 
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static uint8_t *region;	     /* as HA_REGION_BOOT */
@@ -85,6 +87,7 @@ static void boot_setup(void)
 		.window_timeout_us = 10000000,
 		.done_timeout_us = 1000,
 		.close_fds = {entry_fd, -1, -1},
+		.peer_fd = -1,
 		.sigframe = sigframe_sp(region + HA_BOOT_SIGFRAME),
 	};
 	snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", entry_fd);
@@ -387,6 +390,70 @@ START_TEST(thread_that_was_taken_over_waits_and_outlives_the_injector)
 }
 END_TEST
 
+static uint8_t *page_make(void)
+{
+	uint8_t *page =
+		mmap(NULL, HA_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	page[0] = 7;
+	return page;
+}
+
+/* VmFlags of the mapping that begins at @page has "dd": it is not dumped. */
+static bool is_left_out_of_dumps(const uint8_t *page)
+{
+	CLEANUP(freep) char *text = tests_read_file("/proc/self/smaps");
+	char start[32];
+	const char *flags;
+
+	ck_assert_ptr_nonnull(text);
+	snprintf(start, sizeof(start), "\n%lx-", (unsigned long)page);
+	flags = strstr(text, start);
+	ck_assert_ptr_nonnull(flags);
+	flags = strstr(flags, "VmFlags:");
+	ck_assert_ptr_nonnull(flags);
+	return memmem(flags, strcspn(flags, "\n"), " dd", 3) != NULL;
+}
+
+START_TEST(peer_is_closed_and_mappings_are_advised_first)
+{
+	uint8_t *wiped = page_make(), *kept = page_make();
+	int status;
+	pid_t child;
+
+	boot->peer_fd = open("/dev/null", O_RDONLY);
+	ck_assert_int_ge(boot->peer_fd, 0);
+	boot->wipe = address(wiped);
+	boot->wipe_size = boot->hide_size = HA_PAGE;
+	boot->hide = address(kept);
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	ck_assert_int_eq(fcntl(boot->peer_fd, F_GETFD), -1);
+	ck_assert(is_left_out_of_dumps(kept));
+	child = fork();
+	if (child == 0)
+		_exit(wiped[0] * 10 + kept[0]);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(WEXITSTATUS(status), 7);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+END_TEST
+
+START_TEST(mapping_that_cannot_be_advised_is_a_failure)
+{
+	boot->wipe = address(region); /* shared: fork cannot wipe it */
+	boot->wipe_size = HA_PAGE;
+	boot_begin();
+	assert_done(HA_BOOT_FAILED);
+	ck_assert_str_eq(boot->message, "madvise is refused");
+	ck_assert_uint_eq(boot->lock_tries, 0);
+	assert_put_back();
+}
+END_TEST
+
 Suite *boot_suite(void)
 {
 	Suite *suite = suite_create("boot");
@@ -406,6 +473,8 @@ Suite *boot_suite(void)
 	tcase_add_test(tcase, failed_dlopen_is_explained);
 	tcase_add_test(tcase, long_explanation_is_cut);
 	tcase_add_test(tcase, window_times_out);
+	tcase_add_test(tcase, peer_is_closed_and_mappings_are_advised_first);
+	tcase_add_test(tcase, mapping_that_cannot_be_advised_is_a_failure);
 	tcase_add_loop_test(tcase, dead_injector_ends_the_window_at_once, 0, 2);
 	tcase_add_test(tcase, without_a_frame_the_thread_waits);
 	tcase_add_test(tcase, thread_that_was_taken_over_waits_and_outlives_the_injector);

@@ -35,13 +35,15 @@
 #define TAKEOVER_NS NS_PER_S
 
 /* From the C library's headers, which the payload does not include. */
-#define RTLD_NOW     2
-#define MSG_DONTWAIT 0x40
-#define MSG_NOSIGNAL 0x4000
-#define SHUT_RD	     0
-#define POLLIN	     1
-#define EINTR	     4
-#define EAGAIN	     11
+#define RTLD_NOW	2
+#define MSG_DONTWAIT	0x40
+#define MSG_NOSIGNAL	0x4000
+#define SHUT_RD		0
+#define MADV_DONTDUMP	16
+#define MADV_WIPEONFORK 18
+#define POLLIN		1
+#define EINTR		4
+#define EAGAIN		11
 
 struct pollfd {
 	int fd;
@@ -264,6 +266,23 @@ static void loader_session(struct ha_boot *boot)
 	}
 }
 
+static bool mappings_advise(struct ha_boot *boot)
+{
+	static const char text[] = "madvise is refused";
+	int64_t ret = 0;
+
+	if (boot->wipe_size)
+		ret = syscall6(__NR_madvise, boot->wipe, boot->wipe_size, MADV_WIPEONFORK, 0, 0, 0);
+	if (!ret && boot->hide_size)
+		ret = syscall6(__NR_madvise, boot->hide, boot->hide_size, MADV_DONTDUMP, 0, 0, 0);
+	if (!ret)
+		return true;
+	for (size_t i = 0; i < sizeof(text); i++)
+		boot->message[i] = text[i];
+	status_set(boot, HA_BOOT_FAILED);
+	return false;
+}
+
 /* What the application must not see changed: errno, and an error that dlerror() still owes it. */
 static void loader_session_unseen(struct ha_boot *boot)
 {
@@ -327,7 +346,10 @@ static _Noreturn void restore_wait(struct ha_boot *boot)
 _Noreturn void boot_run(struct ha_boot *boot)
 {
 	boot->begin_ns = now_ns();
-	loader_session_unseen(boot);
+	if (boot->peer_fd >= 0)
+		syscall6(__NR_close, (uint64_t)boot->peer_fd, 0, 0, 0, 0, 0);
+	if (mappings_advise(boot))
+		loader_session_unseen(boot);
 	fds_close(boot);
 	boot->end_ns = now_ns();
 	messages_end(boot);
