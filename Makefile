@@ -213,8 +213,9 @@ lint: ## clang-format, shellcheck and cppcheck
 	@scripts/lint
 
 .PHONY: bench
-bench: all targets ## measure attach pauses and overhead; prints one table
+bench: all targets ## pauses and cost, beside other profilers that are installed: an hour
 	@scripts/bench $(BUILD)
+	@scripts/bench-peers $(BUILD)
 
 .PHONY: demo
 demo: ## find a planted leak in a running redis-server
