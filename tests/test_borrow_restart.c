@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,8 +23,9 @@
 /* Later it may have finished. */
 #define LAST_BORROW_AT 800
 /* Busy machines are late, never early. Less than what tells the kinds apart. */
-#define LATE_MS	 200
-#define EARLY_MS 5
+#define LATE_MS	   200
+#define LATE_TRIES 10
+#define EARLY_MS   5
 
 /* Words of the board. */
 enum { RESULT, ERRNO, ELAPSED_US, FINISHED, DONE_WAITING };
@@ -88,14 +90,15 @@ static void waiter_wake(struct waiter *waiter)
 	ck_assert_int_eq(write(waiter->pipe[1], "x", 1), 1);
 }
 
-static void waiter_verify(struct waiter *waiter, const struct blocking_call *call, bool timed)
+/* Returns by how many milliseconds the call took longer than it should. */
+static double waiter_verify(struct waiter *waiter, const struct blocking_call *call)
 {
 	struct board *board = waiter->victim.board;
 	double elapsed, expected = CALL_WAIT_MS;
 
 	ck_assert_msg(wait_for(&board->word[FINISHED], 1), "%s hangs", call->name);
 	if ((long)board->word[RESULT] == CALL_NOT_AVAILABLE)
-		return;
+		return 0;
 	ck_assert_msg((long)board->word[RESULT] == call->result &&
 			      (int)board->word[ERRNO] == call->errnum,
 		      "%s returned %ld, errno %d; not %ld, errno %d", call->name,
@@ -104,12 +107,11 @@ static void waiter_verify(struct waiter *waiter, const struct blocking_call *cal
 	elapsed = (double)board->word[ELAPSED_US] / 1e3;
 	if (call->duration == CALL_ANEW)
 		expected += waiter->borrowed_ms;
-	if (call->duration != CALL_WOKEN)
-		ck_assert_msg(elapsed > expected - EARLY_MS, "%s took only %.0f of %.0f ms",
-			      call->name, elapsed, expected);
-	if (timed && call->duration != CALL_WOKEN)
-		ck_assert_msg(elapsed < expected + LATE_MS, "%s took %.0f instead of %.0f ms",
-			      call->name, elapsed, expected);
+	if (call->duration == CALL_WOKEN)
+		return 0;
+	ck_assert_msg(elapsed > expected - EARLY_MS, "%s took only %.0f of %.0f ms", call->name,
+		      elapsed, expected);
+	return elapsed - expected;
 }
 
 static void waiter_stop(struct waiter *waiter)
@@ -119,10 +121,14 @@ static void waiter_stop(struct waiter *waiter)
 	close(waiter->pipe[1]);
 }
 
-/* All calls at the same time, each with @borrows borrows of @syscalls calls. */
-static void borrow_from_all(unsigned int borrows, unsigned int syscalls)
+/*
+ * All calls at the same time, each with @borrows borrows of @syscalls calls.
+ * Returns by how much the latest was late.
+ */
+static double borrow_from_all(unsigned int borrows, unsigned int syscalls)
 {
 	struct waiter waiters[BLOCKING_CALLS] = {0};
+	double latest_ms = 0;
 
 	for (size_t i = 0; i < BLOCKING_CALLS; i++)
 		waiter_start(&waiters[i], &blocking_calls[i]);
@@ -140,20 +146,31 @@ static void borrow_from_all(unsigned int borrows, unsigned int syscalls)
 			waiter_wake(&waiters[i]);
 	}
 	for (size_t i = 0; i < BLOCKING_CALLS; i++)
-		waiter_verify(&waiters[i], &blocking_calls[i], borrows == 1);
+		latest_ms = fmax(latest_ms, waiter_verify(&waiters[i], &blocking_calls[i]));
 	for (size_t i = 0; i < BLOCKING_CALLS; i++)
 		waiter_stop(&waiters[i]);
+	return latest_ms;
+}
+
+/* A busy machine is late now and then; a call that waits anew is late each time. */
+static void borrow_in_time(unsigned int syscalls)
+{
+	double late_ms = LATE_MS;
+
+	for (int i = 0; i < LATE_TRIES && late_ms >= LATE_MS; i++)
+		late_ms = borrow_from_all(1, syscalls);
+	ck_assert_msg(late_ms < LATE_MS, "%.0f ms late", late_ms);
 }
 
 START_TEST(blocked_calls_do_not_notice_a_mere_stop)
 {
-	borrow_from_all(1, 0);
+	borrow_in_time(0);
 }
 END_TEST
 
 START_TEST(blocked_calls_do_not_notice_ten_calls)
 {
-	borrow_from_all(1, 10);
+	borrow_in_time(10);
 }
 END_TEST
 
