@@ -6,6 +6,7 @@
  */
 #include "injector/clock.h"
 #include "injector/inject.h"
+#include "injector/message.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -87,25 +88,16 @@ static struct error *message_wait(const struct inject *inject, struct borrow *bo
 {
 	uint64_t deadline_ns = clock_now_ns() + MESSAGE_TIMEOUT_MS * NS_PER_MS;
 	struct pollfd poll_fd = {.fd = inject->socket, .events = POLLIN};
-	struct ha_message message = {0};
-	bool stopped;
+	bool stopped, got;
 
 	while (clock_now_ns() < deadline_ns) {
 		struct error *err;
-		ssize_t n;
 
 		/* Short: a fault of T does not make the socket readable. */
 		poll(&poll_fd, 1, 1);
-		n = recv(inject->socket, &message, sizeof(message), MSG_DONTWAIT);
-		if (n == 0)
-			message.kind = 0;
-		if (n == 0 || (n == sizeof(message) && message.magic == HA_MAGIC)) {
-			*ret = message;
-			return NULL;
-		}
-		if (n > 0)
-			return error_create(ERROR_FORMAT, "the payload in the target sent a "
-							  "message that makes no sense");
+		err = message_receive(inject->socket, ret, &got);
+		if (err || got)
+			return err;
 		err = borrow_poll(borrow, &stopped);
 		if (err)
 			return err;

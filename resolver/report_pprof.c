@@ -161,7 +161,7 @@ static uint32_t function_id(struct writer *writer, const char *name, const char 
 /* Id (from 1) of one of the profile's locations; notes what its module has. */
 static uint32_t location_id(struct writer *writer, uint32_t location)
 {
-	const struct profile_location *at = &writer->profile->location[location];
+	const struct profile_location *at;
 
 	if (writer->location_id[location])
 		return writer->location_id[location];
@@ -169,6 +169,7 @@ static uint32_t location_id(struct writer *writer, uint32_t location)
 	writer->location_id[location] = writer->location_count;
 	if (location >= writer->profile->location_count)
 		return writer->location_count;
+	at = &writer->profile->location[location];
 	for (uint32_t i = 0; at->module != PROFILE_NONE && i < at->frame_count; i++) {
 		const struct profile_frame *frame = &writer->profile->frame[at->frame_first + i];
 

@@ -94,9 +94,9 @@ END_TEST
 static void replace(const char *name)
 {
 	folder_write(&matrix.folder, "new", "not even an ELF file\n");
-	ck_assert_int_eq(rename(folder_file(&matrix.folder, "new"),
-				folder_file(&matrix.folder, "%s", name)),
-			 0);
+	ck_assert_int_eq(
+		rename(folder_file(&matrix.folder, "new"), folder_file(&matrix.folder, "%s", name)),
+		0);
 }
 
 START_TEST(works_on_a_program_replaced_on_disk)

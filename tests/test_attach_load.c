@@ -46,7 +46,7 @@ START_TEST(threads_that_only_allocate_are_not_harmed)
 		matrix_cycle(&matrix, modes[i % 3]);
 		matrix_check(&matrix);
 	}
-	matrix.ignore |= PROCSTATE_OBJECTS | PROCSTATE_FILTER;
+	matrix.ignore |= PROCSTATE_OBJECTS | PROCSTATE_FDS | PROCSTATE_FILTER;
 	matrix_expect_unharmed(&matrix);
 }
 END_TEST

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Targets that write over the shared memory and into the socket while they are
+ * attached to: the program ends in time, by itself, with a report that can be
+ * read, and has written nothing but its own file. What becomes of such a target
+ * is its own affair.
+ */
+#include "resolver/cleanup.h"
+#include "tests/e2e.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <string.h>
+
+static struct folder folder;
+static struct child target;
+static struct run run;
+
+static void setup(void)
+{
+	folder_create(&folder);
+}
+
+static void teardown(void)
+{
+	run_deinit(&run);
+	child_end(&target);
+	folder_remove(&folder);
+}
+
+/* Nothing but what we and the runner have made. */
+static void expect_own_files(void)
+{
+	const struct dirent *entry;
+	DIR *dir = opendir(folder.path);
+
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir))) {
+		const char *name = entry->d_name;
+
+		ck_assert_msg(name[0] == '.' || !strncmp(name, "run-", 4) ||
+				      !strcmp(name, "scribbler.stderr") || !strcmp(name, "x.hap"),
+			      "a new file: %s", name);
+	}
+	closedir(dir);
+}
+
+static void expect_sane_end(void)
+{
+	const char *file = folder_file(&folder, "x.hap");
+
+	ck_assert_msg(run.status == 0 || run.status == 1, "ended with %d: %s", run.status, run.err);
+	ck_assert_msg(run.status == 0 || !strncmp(run.err, "heapattach: ", 12), "%s", run.err);
+	expect_own_files();
+	if (run.status == 0)
+		json_free(run_report_json(&folder, file));
+	unlink(file);
+	run_deinit(&run);
+}
+
+static const char *const ways[] = {"words", "counts", "zeros", "entry", "talk"};
+static const char *const modes[] = {"--exact", "--selfcheck", "--interval 4K"};
+
+START_TEST(what_a_target_scribbles_over_does_no_harm_to_us)
+{
+	for (int i = 0; i < tests_cycles(2); i++) {
+		child_start_target(&target, &folder, "scribbler %s %d", ways[_i], i);
+		run_start(&run, &folder, "-p %d -q -d 0.5 %s -o %s", target.pid,
+			  modes[(_i + i) % 3], folder_file(&folder, "x.hap"));
+		run_finish(&run, 120);
+		expect_sane_end();
+		child_end(&target);
+	}
+}
+END_TEST
+
+Suite *attach_hostile_suite(void)
+{
+	Suite *suite = suite_create("attach_hostile");
+	TCase *tcase = tcase_create("hostile");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 240);
+	tcase_add_loop_test(tcase, what_a_target_scribbles_over_does_no_harm_to_us, 0,
+			    sizeof(ways) / sizeof(ways[0]));
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#include "tests/tests.h"
+
+#include "injector/message.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int ours, theirs;
+
+static void setup(void)
+{
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	ours = pair[0];
+	theirs = pair[1];
+}
+
+static void teardown(void)
+{
+	close(ours);
+	close(theirs);
+}
+
+static void say(const void *data, size_t size)
+{
+	ck_assert_int_eq(send(theirs, data, size, MSG_NOSIGNAL), (ssize_t)size);
+}
+
+static void expect_refusal(void)
+{
+	struct ha_message message;
+	bool got;
+
+	assert_fails(message_receive(ours, &message, &got), ERROR_FORMAT);
+}
+
+START_TEST(receives_what_boot_sends)
+{
+	const struct ha_message sent = {
+		.magic = HA_MAGIC, .kind = HA_MESSAGE_HELLO, .status = 3, .handle = 0x1234};
+	struct ha_message message;
+	bool got;
+
+	assert_ok(message_receive(ours, &message, &got));
+	ck_assert(!got);
+	say(&sent, sizeof(sent));
+	assert_ok(message_receive(ours, &message, &got));
+	ck_assert(got);
+	ck_assert_uint_eq(message.kind, HA_MESSAGE_HELLO);
+	ck_assert_uint_eq(message.handle, 0x1234);
+}
+END_TEST
+
+START_TEST(sees_the_other_end_close)
+{
+	struct ha_message message;
+	bool got;
+
+	close(theirs);
+	theirs = -1;
+	assert_ok(message_receive(ours, &message, &got));
+	ck_assert(got);
+	ck_assert_uint_eq(message.kind, 0);
+}
+END_TEST
+
+START_TEST(refuses_other_lengths)
+{
+	const struct ha_message sent[2] = {{.magic = HA_MAGIC, .kind = HA_MESSAGE_DONE}};
+
+	say(sent, sizeof(sent[0]) - 1);
+	expect_refusal();
+	say(sent, sizeof(sent[0]) + 1);
+	expect_refusal();
+}
+END_TEST
+
+START_TEST(refuses_kinds_that_boot_does_not_send)
+{
+	static const uint32_t kinds[] = {0, HA_MESSAGE_GO, 4, UINT32_MAX};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		const struct ha_message sent = {.magic = HA_MAGIC, .kind = kinds[i]};
+
+		say(&sent, sizeof(sent));
+		expect_refusal();
+	}
+}
+END_TEST
+
+START_TEST(refuses_another_magic)
+{
+	const struct ha_message sent = {.magic = HA_MAGIC + 1, .kind = HA_MESSAGE_DONE};
+
+	say(&sent, sizeof(sent));
+	expect_refusal();
+}
+END_TEST
+
+Suite *message_suite(void)
+{
+	Suite *suite = suite_create("message");
+	TCase *tcase = tcase_create("message");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, receives_what_boot_sends);
+	tcase_add_test(tcase, sees_the_other_end_close);
+	tcase_add_test(tcase, refuses_other_lengths);
+	tcase_add_test(tcase, refuses_kinds_that_boot_does_not_send);
+	tcase_add_test(tcase, refuses_another_magic);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
