@@ -361,7 +361,7 @@ _Static_assert(sizeof(struct ha_sums) == 64, "ha_sums");
  */
 #define HA_BINS	     24u
 #define HA_PICK_ALL  64u
-#define HA_PICK_BITS 4u
+#define HA_PICK_BITS 6u
 #define HA_PICK	     (1u << HA_PICK_BITS)
 struct ha_histograms {
 	uint32_t size[HA_BINS];	    /* P  [0] below 8 bytes, [k] below 8 << k, the last: all else */

@@ -12,7 +12,7 @@
 /*
  * Whether the @count-th event of a site in a stripe is looked at: the first
  * ones all, then one of HA_PICK. Multiples of the golden ratio fall evenly on
- * any pattern that repeats, which each sixteenth would not.
+ * any pattern that repeats, which each 64th would not.
  */
 static inline bool histogram_wants(uint64_t count)
 {
