@@ -145,6 +145,18 @@ targets: $(TARGETS)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 SUBMAKE = $(MAKE) --no-print-directory $(JOBS)
 
+# The recording code in 64 threads, under the thread sanitizer.
+TSAN_SRC = tests/tsan/tsan_core.c tests/core_world.c tests/core_stack.c $(PURE_SRC)
+
+$(BUILD)/tsan/core: $(TSAN_SRC) $(wildcard payload/*.h payload/core/*.h payload/arch/$(ARCH)/*.h tests/core_*.h)
+	@mkdir -p $(@D)
+	$(call say,TSAN,$@)
+	$(Q)$(CC) -std=gnu11 -O1 -g -fsanitize=thread -DHA_TSAN -D_GNU_SOURCE -I. -pthread -o $@ $(TSAN_SRC) -lm
+
+.PHONY: tsan
+tsan: $(BUILD)/tsan/core ## 64 threads record under the thread sanitizer
+	$(Q)$<
+
 .PHONY: check
 check: ## build with gcc and clang, audit, run all tests
 	@scripts/setup build test
@@ -162,6 +174,7 @@ check: ## build with gcc and clang, audit, run all tests
 		if [ $$asan = 0 ]; then cat $(BUILD)/asan/unit.log $(BUILD)/unit.log; \
 		else cat $(BUILD)/unit.log $(BUILD)/asan/unit.log; fi; \
 		[ $$plain = 0 ] && [ $$asan = 0 ]
+	+@$(SUBMAKE) BUILD=$(BUILD) tsan
 	@echo '  CHECK    attaches'
 	@$(call san_env,1) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
 	@$(BUILD)/tests/run system

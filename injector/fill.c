@@ -99,6 +99,7 @@ static void sites_copy(struct fill *fill)
 
 	for (i = 0; i < fill->profile->site_count; i++) {
 		fill->profile->site[i].missed_frees = 0;
+		fill->profile->site[i].temporary = 0;
 		fill->profile->site[i].variance = (struct profile_variance){0};
 	}
 	for (i = 0; i < fill->reader->sites; i++) {
@@ -109,6 +110,7 @@ static void sites_copy(struct fill *fill)
 			continue;
 		to = &fill->profile->site[fill->site_map[i]];
 		to->missed_frees += from->sums.missed_frees;
+		to->temporary += from->sums.temporary;
 		to->variance.alloc_bytes += from->variance.alloc_bytes;
 		to->variance.alloc_count += from->variance.alloc_count;
 		to->variance.inuse_bytes += from->variance.inuse_bytes;

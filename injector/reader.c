@@ -171,6 +171,7 @@ static void freed_add(const struct stripes *stripes, size_t site, struct ha_sums
 		sums->freed_bytes += load(&from->freed_bytes);
 		sums->freed_count += load(&from->freed_count);
 		sums->missed_frees += load(&from->missed_frees);
+		sums->temporary += load(&from->temporary);
 	}
 }
 

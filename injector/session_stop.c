@@ -3,6 +3,7 @@
  * The end of a session: hooks off, slots back, core and tables out of the
  * target; and the profile made complete.
  */
+#include "injector/ages.h"
 #include "injector/session.h"
 
 #include <errno.h>
@@ -346,5 +347,8 @@ struct error *session_finish(struct session *session, enum profile_end end, int3
 	if (err)
 		return err;
 	fill_counters(&session->fill);
+	err = ages_fill(&session->fill);
+	if (err)
+		return err;
 	return fill_names(&session->fill);
 }

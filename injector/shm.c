@@ -96,6 +96,8 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 		return sizeof(struct ha_captures);
 	case HA_REGION_VARIANCES:
 		return HA_STRIPES * capacity * sizeof(struct ha_variances);
+	case HA_REGION_HISTOGRAMS:
+		return HA_STRIPES * capacity * sizeof(struct ha_histograms);
 	case HA_REGIONS:
 		break;
 	}
@@ -195,8 +197,7 @@ struct look {
 	double bytes;
 };
 
-/* Such a block is a sample with this probability. The target may have written anything. */
-static double cell_weight(const struct shm *shm, uint64_t size, uint8_t mark)
+double shm_block_weight(const struct shm *shm, uint64_t size, uint8_t mark)
 {
 	uint32_t rate = HA_MARK_RATE(mark);
 	double interval = rate < shm->rates ? (double)shm->interval[rate] : 1;
@@ -221,7 +222,7 @@ static void segment_look(const struct shm *shm, const struct ha_segment *segment
 			if (!__atomic_load_n(&bucket->key[k], __ATOMIC_RELAXED))
 				continue;
 			look->taken++;
-			look->bytes += (double)size * cell_weight(shm, size, bucket->mark[k]);
+			look->bytes += (double)size * shm_block_weight(shm, size, bucket->mark[k]);
 		}
 	}
 	look->cells += count * HA_CELLS;
@@ -274,6 +275,22 @@ static struct error *stripe_touch(struct shm *shm, uint64_t i, uint64_t first, u
 			   (end - first) * sizeof(struct ha_variances));
 }
 
+static struct error *histograms_touch(struct shm *shm, uint64_t i, uint64_t end)
+{
+	uint64_t histograms = shm->region[HA_REGION_HISTOGRAMS].offset +
+			      i * shm->site_capacity * sizeof(struct ha_histograms);
+	uint64_t first = shm->histograms_touched[i];
+	struct error *err;
+
+	if (first >= end)
+		return NULL;
+	err = pages_touch(shm, histograms + first * sizeof(struct ha_histograms),
+			  (end - first) * sizeof(struct ha_histograms));
+	if (!err)
+		shm->histograms_touched[i] = end;
+	return err;
+}
+
 static bool stripe_is_used(const struct shm *shm, uint64_t i)
 {
 	const struct ha_stripe *stripe =
@@ -286,7 +303,8 @@ static bool stripe_is_used(const struct shm *shm, uint64_t i)
 /* What one more site takes: its sums in each stripe in use, its stack, and our copy of both. */
 static uint64_t site_bytes(const struct shm *shm)
 {
-	uint64_t sums = sizeof(struct ha_sums) + (shm->variances ? sizeof(struct ha_variances) : 0);
+	uint64_t sums = sizeof(struct ha_sums) + sizeof(struct ha_histograms) +
+			(shm->variances ? sizeof(struct ha_variances) : 0);
 	uint64_t used = 0;
 
 	for (uint64_t i = 0; i < HA_STRIPES; i++)
@@ -298,17 +316,19 @@ static uint64_t site_bytes(const struct shm *shm)
 static struct error *stripes_touch(struct shm *shm)
 {
 	for (uint64_t i = 0; i < HA_STRIPES; i++) {
-		uint64_t want = stripe_is_used(shm, i) ? shm->sites_wanted : SITES_AHEAD;
-		struct error *err;
+		bool used = stripe_is_used(shm, i);
+		uint64_t want = shm->sites_wanted;
+		struct error *err = used ? histograms_touch(shm, i, want) : NULL;
 
-		if (want > shm->sites_wanted)
-			want = shm->sites_wanted;
-		if (want <= shm->sites_touched[i])
-			continue;
-		err = stripe_touch(shm, i, shm->sites_touched[i], want);
+		if (!used && want > SITES_AHEAD)
+			want = SITES_AHEAD;
+		if (!err && want > shm->sites_touched[i]) {
+			err = stripe_touch(shm, i, shm->sites_touched[i], want);
+			if (!err)
+				shm->sites_touched[i] = want;
+		}
 		if (err)
 			return err;
-		shm->sites_touched[i] = want;
 	}
 	return NULL;
 }
@@ -326,6 +346,17 @@ static struct error *arena_touch(struct shm *shm, uint64_t bytes)
 	if (!err)
 		shm->arena_touched = bytes;
 	return err;
+}
+
+const struct ha_sums *shm_sums(const struct shm *shm, uint64_t stripe, uint64_t site)
+{
+	const uint8_t *stripes = shm_region(shm, HA_REGION_STRIPES);
+
+	if (!stripe_is_used(shm, stripe))
+		return NULL;
+	return (const struct ha_sums *)(stripes + stripe * shm->stripe_size +
+					sizeof(struct ha_stripe)) +
+	       site;
 }
 
 uint64_t shm_sites_made(const struct shm *shm)

@@ -49,9 +49,10 @@ struct shm {
 	uint64_t tables_used;
 	uint64_t stacks_used;
 	uint64_t sites_wanted; /* sites whose pages are touched ahead in stripes that are in use */
-	uint64_t sites_touched[HA_STRIPES]; /* the same as it is */
-	uint64_t arena_touched;		    /* bytes of the site arena touched ahead */
-	bool variances;			    /* samples are taken: variances are touched, too */
+	uint64_t sites_touched[HA_STRIPES];	 /* the same as it is */
+	uint64_t histograms_touched[HA_STRIPES]; /* only of stripes in use */
+	uint64_t arena_touched;			 /* bytes of the site arena touched ahead */
+	bool variances;				 /* samples are taken: variances are touched, too */
 	struct shm_room room;
 };
 
@@ -112,6 +113,9 @@ MUST_CHECK struct error *shm_publish_modules(struct shm *shm, const struct ha_mo
 MUST_CHECK struct error *shm_publish_stacks(struct shm *shm, const struct ha_stack *stacks,
 					    uint64_t count);
 
+/* What stripe @stripe has of @site, NULL if that stripe was never recorded in. */
+const struct ha_sums *shm_sums(const struct shm *shm, uint64_t stripe, uint64_t site);
+
 /* Sites that the payload has made so far, at most site_capacity. */
 uint64_t shm_sites_made(const struct shm *shm);
 
@@ -120,6 +124,12 @@ uint64_t shm_held_bytes(const struct shm *shm);
 
 /* Whether the live table can get one more segment. */
 bool shm_can_grow(const struct shm *shm);
+
+/*
+ * How many blocks a cell of the live table stands for: 1 / p of a sample. A mark
+ * that was never given out counts as none.
+ */
+double shm_block_weight(const struct shm *shm, uint64_t size, uint8_t mark);
 
 /* The live table, from a look at a few hundred of its buckets. */
 struct shm_live {

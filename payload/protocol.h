@@ -242,6 +242,7 @@ enum ha_region_id {
 	HA_REGION_LIVE,	     /* live table segments */
 	HA_REGION_CAPTURES,  /* struct ha_captures: states that stacks were taken from */
 	HA_REGION_VARIANCES, /* HA_STRIPES times: struct ha_variances[site_capacity] */
+	HA_REGION_HISTOGRAMS, /* HA_STRIPES times: struct ha_histograms[site_capacity] */
 	HA_REGIONS
 };
 
@@ -339,11 +340,45 @@ struct ha_sums {
 	uint64_t alloc_count;
 	uint64_t freed_bytes;
 	uint64_t freed_count;
-	uint64_t spare[2];
+	/*
+	 * P  freed by the thread that had allocated them before it allocated anything
+	 * else; only of blocks that stand for themselves, and not in shared stripes
+	 */
+	uint64_t temporary;
+	uint64_t spare;
 	uint64_t missed_frees; /* P  blocks of this site that were freed unseen */
 	uint64_t captures;     /* P  times that the site was captured from this stripe */
 };
 _Static_assert(sizeof(struct ha_sums) == 64, "ha_sums");
+
+/*
+ * Of one site in one stripe, in powers of 2: the sizes of what was allocated,
+ * and how long that lived which was freed. Not each event is looked at: the
+ * first HA_PICK_ALL, then one of HA_PICK, which counts for HA_PICK; a sample
+ * always, and for the blocks that it stands for. All of one array are halved
+ * before one of them overflows, so that they say what part of all has which
+ * size, and the sums say how many all are.
+ */
+#define HA_BINS	     24u
+#define HA_PICK_ALL  64u
+#define HA_PICK_BITS 6u
+#define HA_PICK	     (1u << HA_PICK_BITS)
+struct ha_histograms {
+	uint32_t size[HA_BINS];	    /* P  [0] below 8 bytes, [k] below 8 << k, the last: all else */
+	uint32_t lifetime[HA_BINS]; /* P  [0] below 1 tick, [k] below 1 << k, the last: all else */
+};
+_Static_assert(sizeof(struct ha_histograms) == 192, "ha_histograms");
+
+/* The bin of a number: how many bits it has. */
+static inline uint32_t ha_bin(uint64_t number)
+{
+	uint32_t bits = number ? 64u - (uint32_t)__builtin_clzll(number) : 0;
+
+	return bits < HA_BINS ? bits : HA_BINS - 1;
+}
+#define HA_SIZE_BIN(size) ha_bin((uint64_t)(size) >> 3)
+/* Ticks in cells have 24 bits: 46 hours. */
+#define HA_TICKS_BETWEEN(from, to) (((to) - (from)) & 0xffffffu)
 
 /* 128 bits: low may have overflowed while high does not yet know. */
 struct ha_wide {

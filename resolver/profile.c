@@ -39,6 +39,7 @@ void profile_free(struct profile *profile)
 	free(profile->site);
 	free(profile->site_location);
 	free(profile->pending);
+	free(profile->bin);
 	hashindex_deinit(&profile->location_index);
 	hashindex_deinit(&profile->site_index);
 	strpool_free(profile->strings);

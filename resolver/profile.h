@@ -134,6 +134,39 @@ struct profile_site {
 	uint64_t missed_frees;
 	struct profile_sums sums; /* as of the last snapshot */
 	struct profile_variance variance;
+	/*
+	 * Blocks that the thread that had allocated them freed before it allocated
+	 * anything else. Known only where every allocation was recorded.
+	 */
+	uint64_t temporary;
+	uint64_t peak_bytes, peak_count; /* in use at the profile's peak */
+};
+
+/* When most bytes were in use, of the times of all snapshots, dropped ones too. */
+struct profile_peak {
+	uint64_t time_ns; /* since the start */
+	uint64_t bytes, count;
+};
+
+/* What is told apart by powers of 2. */
+enum profile_bin_kind {
+	PROFILE_SIZES,	   /* of allocated blocks: bin k is below 8 << k bytes */
+	PROFILE_LIFETIMES, /* of freed blocks: bin k is below 1 << k times 10 ms */
+	PROFILE_AGES,	   /* of blocks still in use at the end: likewise */
+	PROFILE_BIN_KINDS
+};
+#define PROFILE_BINS	      24u /* the last one has no upper end */
+#define PROFILE_BINS_MAX      (1u << 25)
+#define PROFILE_SIZE_LEAST    8u /* bytes */
+#define PROFILE_TIME_LEAST_NS 10000000u
+
+/* So many blocks of a site are in this bin. */
+struct profile_bin {
+	uint32_t site;
+	uint8_t kind; /* enum profile_bin_kind */
+	uint8_t bin;
+	uint64_t count;
+	uint64_t bytes; /* PROFILE_AGES; else 0 */
 };
 
 struct profile_change {
@@ -240,8 +273,11 @@ struct profile {
 	struct profile_limits limits;
 	struct profile_selfcheck selfcheck;
 
+	struct profile_peak peak;
+	uint64_t look_ns; /* the longest time between two looks at it; 0 = not known */
+
 	size_t pause_count, module_count, location_count, frame_count;
-	size_t site_count, site_location_count, snapshot_count;
+	size_t site_count, site_location_count, snapshot_count, bin_count;
 	struct profile_pause *pause;
 	struct profile_module *module;
 	struct profile_location *location;
@@ -249,6 +285,7 @@ struct profile {
 	struct profile_site *site;
 	uint32_t *site_location;
 	struct profile_snapshot *snapshot;
+	struct profile_bin *bin; /* by site, kind, bin; none is there twice, none is empty */
 
 	/* Private. */
 	struct strpool *strings;
@@ -331,6 +368,18 @@ MUST_CHECK struct error *profile_snapshot_end(struct profile *profile);
 MUST_CHECK struct error *profile_snapshot_append(struct profile *profile,
 						 const struct profile_snapshot *head,
 						 struct profile_change *changes, size_t count);
+
+/* Add a bin; in any order, also to one that is there. profile_bins_end() is to follow. */
+MUST_CHECK struct error *profile_add_bin(struct profile *profile, const struct profile_bin *bin);
+void profile_bins_end(struct profile *profile);
+
+/* The bins of @site of one kind: all PROFILE_BINS of them, 0 where there is none. */
+struct profile_bins {
+	uint64_t count[PROFILE_BINS];
+	uint64_t bytes[PROFILE_BINS];
+};
+struct profile_bins profile_bins_of(const struct profile *profile, uint32_t site,
+				    enum profile_bin_kind kind);
 
 /* Sums of all sites as of the last snapshot. */
 struct profile_sums profile_totals(const struct profile *profile);

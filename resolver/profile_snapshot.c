@@ -173,6 +173,34 @@ static struct error *snapshots_thin(struct profile *profile, size_t from)
 	return NULL;
 }
 
+/* What is in use now is the most so far: note of what it consists. */
+static void peak_note(struct profile *profile, const struct profile_snapshot *snapshot)
+{
+	struct profile_peak *peak = &profile->peak;
+	uint64_t bytes = profile_inuse_bytes(&snapshot->totals);
+
+	if (bytes <= peak->bytes)
+		return;
+	peak->time_ns = snapshot->time_ns;
+	peak->bytes = bytes;
+	peak->count = profile_inuse_count(&snapshot->totals);
+	for (size_t i = 0; i < profile->site_count; i++) {
+		struct profile_site *site = &profile->site[i];
+
+		site->peak_bytes = profile_inuse_bytes(&site->sums);
+		site->peak_count = profile_inuse_count(&site->sums);
+	}
+}
+
+static void look_note(struct profile *profile)
+{
+	const struct profile_snapshot *snapshot = &profile->snapshot[profile->snapshot_count];
+	uint64_t passed_ns = profile->snapshot_count ? snapshot->time_ns - snapshot[-1].time_ns : 0;
+
+	if (passed_ns > profile->look_ns)
+		profile->look_ns = passed_ns;
+}
+
 static bool too_many(const struct profile *profile)
 {
 	return profile->snapshot_count > PROFILE_SNAPSHOTS_MAX ||
@@ -213,6 +241,8 @@ struct error *profile_snapshot_end(struct profile *profile)
 	err = snapshot_fill(profile, &profile->snapshot[profile->snapshot_count]);
 	if (err)
 		return err;
+	look_note(profile);
+	peak_note(profile, &profile->snapshot[profile->snapshot_count]);
 	profile->snapshot_count++;
 	return snapshots_bound(profile);
 }

@@ -364,12 +364,66 @@ static struct error *decode_limits(struct decoder *decoder)
 	return NULL;
 }
 
+static void decode_peak(struct decoder *decoder)
+{
+	struct profile *profile = decoder->profile;
+	struct wire_reader *in = &decoder->in;
+	size_t count;
+
+	profile->look_ns = wire_get_varint(in);
+	profile->peak.time_ns = wire_get_varint(in);
+	profile->peak.bytes = wire_get_varint(in);
+	profile->peak.count = wire_get_varint(in);
+	count = wire_get_bounded(in, profile->site_count,
+				 "the peak has more stacks than there are");
+	for (size_t i = 0; i < count && !in->problem; i++) {
+		profile->site[i].temporary = wire_get_varint(in);
+		profile->site[i].peak_bytes = wire_get_varint(in);
+		profile->site[i].peak_count = wire_get_varint(in);
+	}
+}
+
+static struct error *decode_ages(struct decoder *decoder)
+{
+	struct profile *profile = decoder->profile;
+	struct wire_reader *in = &decoder->in;
+	uint64_t site = 0, place, last = 0;
+	size_t count;
+
+	decode_peak(decoder);
+	count = wire_get_count(in, 3);
+	for (size_t i = 0; i < count && !in->problem; i++) {
+		struct profile_bin bin = {0};
+		struct error *err;
+
+		site += get_u32(decoder);
+		if (site >= profile->site_count) {
+			wire_fail(in, "a bin names a stack that is not there");
+			break;
+		}
+		place = wire_get_bounded(in, PROFILE_BIN_KINDS * PROFILE_BINS - 1, "no such bin");
+		bin.site = site;
+		bin.kind = place / PROFILE_BINS;
+		bin.bin = place % PROFILE_BINS;
+		bin.count = wire_get_varint(in);
+		bin.bytes = bin.kind == PROFILE_AGES ? wire_get_varint(in) : 0;
+		place += site * PROFILE_BIN_KINDS * PROFILE_BINS;
+		if (!bin.count || (i && place <= last))
+			wire_fail(in, "a bin is empty, doubled or out of order");
+		last = place;
+		err = profile_add_bin(profile, &bin);
+		if (err)
+			return err;
+	}
+	return NULL;
+}
+
 static decode_function *const decode[RECORDING_SECTIONS] = {
 	[RECORDING_STRINGS] = decode_strings,	  [RECORDING_SESSION] = decode_session,
 	[RECORDING_COVERAGE] = decode_coverage,	  [RECORDING_MODULES] = decode_modules,
 	[RECORDING_LOCATIONS] = decode_locations, [RECORDING_SITES] = decode_sites,
 	[RECORDING_SNAPSHOTS] = decode_snapshots, [RECORDING_SAMPLING] = decode_sampling,
-	[RECORDING_LIMITS] = decode_limits,
+	[RECORDING_LIMITS] = decode_limits,	  [RECORDING_AGES] = decode_ages,
 };
 
 static struct error *problem_error(const struct wire_reader *in, size_t offset)

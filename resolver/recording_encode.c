@@ -215,6 +215,38 @@ static void encode_limits(struct wire_writer *out, const struct profile *profile
 	wire_put_varint(out, limits->began_exact);
 }
 
+static void encode_ages(struct wire_writer *out, const struct profile *profile)
+{
+	uint32_t site = 0;
+
+	wire_put_varint(out, profile->look_ns);
+	wire_put_varint(out, profile->peak.time_ns);
+	wire_put_varint(out, profile->peak.bytes);
+	wire_put_varint(out, profile->peak.count);
+	wire_put_varint(out, profile->site_count);
+	for (size_t i = 0; i < profile->site_count; i++) {
+		wire_put_varint(out, profile->site[i].temporary);
+		wire_put_varint(out, profile->site[i].peak_bytes);
+		wire_put_varint(out, profile->site[i].peak_count);
+	}
+	wire_put_varint(out, profile->bin_count);
+	for (size_t i = 0; i < profile->bin_count; i++) {
+		const struct profile_bin *bin = &profile->bin[i];
+
+		wire_put_varint(out, bin->site - site);
+		site = bin->site;
+		wire_put_varint(out, bin->kind * PROFILE_BINS + bin->bin);
+		wire_put_varint(out, bin->count);
+		if (bin->kind == PROFILE_AGES)
+			wire_put_varint(out, bin->bytes);
+	}
+}
+
+static bool has_ages(const struct profile *profile)
+{
+	return profile->bin_count || profile->peak.bytes;
+}
+
 /* Append a section to @out; empties @body. */
 static void put_section(struct wire_writer *out, enum recording_section section,
 			struct wire_writer *body)
@@ -252,6 +284,10 @@ struct error *recording_encode(const struct profile *profile, uint8_t **data_ret
 	if (profile->limits.memory_max_bytes) {
 		encode_limits(&body, profile);
 		put_section(&out, RECORDING_LIMITS, &body);
+	}
+	if (has_ages(profile)) {
+		encode_ages(&body, profile);
+		put_section(&out, RECORDING_AGES, &body);
 	}
 	if (out.failed)
 		return error_memory();

@@ -17,6 +17,7 @@ enum recording_section {
 	RECORDING_SNAPSHOTS = 7,
 	RECORDING_SAMPLING = 8, /* of samples only: intervals, variance of each site */
 	RECORDING_LIMITS = 9,	/* how much memory recording held, and might hold */
+	RECORDING_AGES = 10,	/* the peak; of each site: part in it, sizes, lifetimes, ages */
 	RECORDING_SECTIONS
 };
 

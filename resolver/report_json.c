@@ -4,6 +4,7 @@
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
 #include "resolver/json.h"
+#include "resolver/report_ages.h"
 #include "resolver/report_sites.h"
 #include "resolver/report_verdict.h"
 
@@ -190,9 +191,73 @@ static void put_frame(struct json *json, const struct profile *profile,
 	json_close_object(json);
 }
 
-static struct error *put_site(struct json *json, const struct profile *profile,
-			      const struct report_site *site, const uint64_t *series)
+/* Only what is not empty. */
+static void put_bins(struct json *json, const char *key, enum profile_bin_kind kind,
+		     const struct profile_bins *bins)
 {
+	static const char *const from[] = {"from_bytes", "from_s"}, *const below[] = {"below_bytes",
+										      "below_s"};
+	bool times = kind != PROFILE_SIZES;
+
+	json_open_array(json, key);
+	for (unsigned int i = 0; i < PROFILE_BINS; i++) {
+		uint64_t begin = report_bin_begin(kind, i), end = report_bin_end(kind, i);
+
+		if (!bins->count[i])
+			continue;
+		json_open_object(json, NULL);
+		(times ? json_seconds : json_unsigned)(json, from[times], begin);
+		if (end == UINT64_MAX)
+			json_null(json, below[times]);
+		else
+			(times ? json_seconds : json_unsigned)(json, below[times], end);
+		json_unsigned(json, "count", bins->count[i]);
+		if (kind == PROFILE_AGES)
+			json_unsigned(json, "bytes", bins->bytes[i]);
+		json_close_object(json);
+	}
+	json_close_array(json);
+}
+
+static void put_ages(struct json *json, const struct profile *profile,
+		     const struct report_sites *sites, size_t place, const uint64_t *series)
+{
+	static const char *const keys[PROFILE_BIN_KINDS] = {
+		[PROFILE_SIZES] = "sizes",
+		[PROFILE_LIFETIMES] = "lifetimes",
+		[PROFILE_AGES] = "ages",
+	};
+	const struct report_site *site = &sites->site[place];
+
+	json_signed(json, "growth_bytes_per_s", whole(report_growth(profile, series)));
+	json_unsigned(json, "peak_inuse_bytes", site->peak_bytes);
+	json_unsigned(json, "peak_inuse_count", site->peak_count);
+	if (!profile_is_sampled(profile))
+		json_unsigned(json, "temporary_count", site->temporary);
+	for (unsigned int kind = 0; kind < PROFILE_BIN_KINDS; kind++) {
+		struct profile_bins bins = report_bins(profile, sites, place, kind);
+
+		put_bins(json, keys[kind], kind, &bins);
+	}
+}
+
+static void put_peak(struct json *json, const struct profile *profile)
+{
+	if (!profile->peak.bytes)
+		return;
+	json_open_object(json, "peak");
+	json_seconds(json, "time_s", profile->peak.time_ns);
+	json_unsigned(json, "inuse_bytes", profile->peak.bytes);
+	json_unsigned(json, "inuse_count", profile->peak.count);
+	json_seconds(json, "longest_between_looks_s", profile->look_ns);
+	json_close_object(json);
+}
+
+static struct error *put_site(struct json *json, const struct profile *profile,
+			      const struct report_sites *sites, size_t place,
+			      const uint64_t *series)
+{
+	const struct report_site *site = &sites->site[place];
 	CLEANUP(freep) struct report_frame *frames = NULL;
 	size_t count, own;
 	struct error *err = report_frames(profile, site->site, &frames, &count, &own);
@@ -202,6 +267,7 @@ static struct error *put_site(struct json *json, const struct profile *profile,
 	json_open_object(json, NULL);
 	put_figures(json, profile, &site->sums, &site->variance);
 	json_string(json, "trend", site_trend_name(site_trend(series)));
+	put_ages(json, profile, sites, place, series);
 	json_unsigned(json, "missed_frees", site->missed_frees);
 	json_bool(json, "truncated", site->flags & (PROFILE_SITE_TRUNCATED | PROFILE_SITE_DEEP));
 	json_bool(json, "guessed", site->flags & PROFILE_SITE_GUESSED);
@@ -302,8 +368,7 @@ static struct error *put_sites(struct json *json, const struct profile *profile,
 	json_unsigned(json, "sites_total", sites->count);
 	json_open_array(json, "sites");
 	for (size_t i = 0; i < shown; i++) {
-		struct error *err =
-			put_site(json, profile, &sites->site[i], &series[i * VERDICT_POINTS]);
+		struct error *err = put_site(json, profile, sites, i, &series[i * VERDICT_POINTS]);
 
 		if (err)
 			return err;
@@ -335,6 +400,7 @@ struct error *report_json(FILE *out, const struct profile *profile,
 	put_memory(&json, "memory_start", &profile->memory_start);
 	put_memory(&json, "memory_end", &profile->memory_end);
 	put_verdict(&json, &verdict);
+	put_peak(&json, profile);
 	json_open_object(&json, "totals");
 	put_figures(&json, profile, &sites.totals, &sites.variance);
 	json_close_object(&json);

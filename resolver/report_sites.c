@@ -203,7 +203,16 @@ static void variance_add(struct profile_variance *to, const struct profile_varia
 	to->inuse_count += from->inuse_count;
 }
 
-/* Fills site[] in the order of first appearance, and place[]. */
+static void site_join(struct report_sites *sites, const struct report_site *site, uint32_t id)
+{
+	sites->next[id] = PROFILE_NONE;
+	if (site->site == id)
+		return;
+	sites->next[id] = sites->next[site->site];
+	sites->next[site->site] = id;
+}
+
+/* Fills site[] in the order of first appearance, and place[] and next[]. */
 static struct error *group_sites(const struct profile *profile, const uint32_t *alike,
 				 struct report_sites *sites)
 {
@@ -230,7 +239,11 @@ static struct error *group_sites(const struct profile *profile, const uint32_t *
 			sites->site[place].flags = profile->site[i].flags;
 		}
 		sites->place[i] = place;
+		site_join(sites, &sites->site[place], i);
 		sites->site[place].missed_frees += profile->site[i].missed_frees;
+		sites->site[place].temporary += profile->site[i].temporary;
+		sites->site[place].peak_bytes += profile->site[i].peak_bytes;
+		sites->site[place].peak_count += profile->site[i].peak_count;
 		sums_add(&sites->site[place].sums, &profile->site[i].sums);
 		variance_add(&sites->site[place].variance, &profile->site[i].variance);
 		variance_add(&sites->variance, &profile->site[i].variance);
@@ -328,11 +341,12 @@ struct error *report_sites_init(const struct profile *profile, enum report_sort 
 	struct report_sites sites = {
 		.site = calloc(profile->site_count + 1, sizeof(*sites.site)),
 		.place = calloc(profile->site_count + 1, sizeof(*sites.place)),
+		.next = calloc(profile->site_count + 1, sizeof(*sites.next)),
 		.totals = profile_totals(profile),
 	};
 	struct error *err;
 
-	if (!alike || !sites.site || !sites.place)
+	if (!alike || !sites.site || !sites.place || !sites.next)
 		return error_memory();
 	err = group_locations(profile, alike);
 	if (err)
@@ -352,6 +366,7 @@ void report_sites_deinit(struct report_sites *sites)
 {
 	free(sites->site);
 	free(sites->place);
+	free(sites->next);
 	*sites = (struct report_sites){0};
 }
 

@@ -22,6 +22,7 @@ struct report_site {
 	uint64_t missed_frees;
 	struct profile_sums sums;
 	struct profile_variance variance;
+	uint64_t temporary, peak_bytes, peak_count; /* as in struct profile_site */
 };
 
 struct report_sites {
@@ -30,6 +31,7 @@ struct report_sites {
 	struct profile_sums totals;
 	struct profile_variance variance; /* of the totals */
 	uint32_t *place;		  /* of each of the profile's sites: index into site[] */
+	uint32_t *next; /* of each: another one that is alike, PROFILE_NONE for the last */
 };
 
 /*

@@ -9,11 +9,13 @@
 #include "resolver/cleanup.h"
 #include "resolver/funcname.h"
 #include "resolver/human.h"
+#include "resolver/report_ages.h"
 #include "resolver/text.h"
 
-#define LOCATION_COLUMN 46u /* where file:line stands if the name leaves room */
-#define LABEL_WIDTH	10
-#define MISSING_SHOWN	5u /* modules without names or lines that are listed */
+#define LOCATION_COLUMN	    46u /* where file:line stands if the name leaves room */
+#define LABEL_WIDTH	    10
+#define GROWTH_WORTH_SAYING 1024 /* bytes an hour */
+#define MISSING_SHOWN	    5u	 /* modules without names or lines that are listed */
 
 /* ---- lines ---- */
 
@@ -234,6 +236,42 @@ static void say_intervals(const struct text_report *text, unsigned int indent,
 		 human_count_range(at.freed_count.low, at.freed_count.high).text);
 }
 
+/* Grows by how much, and how long its blocks live: only what is known, and not nothing. */
+static void say_ages(const struct text_report *text, size_t place)
+{
+	const struct profile *profile = text->profile;
+	const struct report_site *site = &text->sites.site[place];
+	const uint64_t *series = &text->series[place * VERDICT_POINTS];
+	struct profile_bins ages = report_bins(profile, &text->sites, place, PROFILE_AGES);
+	struct profile_bins lives = report_bins(profile, &text->sites, place, PROFILE_LIFETIMES);
+	uint64_t older_ns = report_half_above(PROFILE_AGES, ages.bytes);
+	uint64_t within_ns = report_half_below(PROFILE_LIFETIMES, lives.count);
+	double growth = report_growth(profile, series);
+	char part[3][96] = {"", "", ""};
+	char line[320] = "";
+
+	if (growth * 3600 >= GROWTH_WORTH_SAYING && site_trend(series) != TREND_YOUNG)
+		snprintf(part[0], sizeof(part[0]), "grows by %s", human_rate(growth).text);
+	if (older_ns)
+		snprintf(part[1], sizeof(part[1]), "half of it is older than %s",
+			 human_duration(older_ns).text);
+	if (within_ns && within_ns != UINT64_MAX)
+		snprintf(part[2], sizeof(part[2]), "half of what was freed lived less than %s",
+			 human_duration(within_ns).text);
+	for (size_t i = 0; i < ARRAY_SIZE(part); i++) {
+		if (*part[i] && *line)
+			strcat(line, "; ");
+		strcat(line, part[i]);
+	}
+	if (*line)
+		text_say(text, 5, 5, "%s", line);
+	if (site->temporary * 10 > site->sums.freed_count && !profile_is_sampled(profile))
+		text_say(text, 5, 5,
+			 "%s of %s freed were temporary: the next allocation came after",
+			 human_count(site->temporary).text,
+			 human_counted(site->sums.freed_count, "block").text);
+}
+
 static void print_figures(const struct text_report *text, size_t place)
 {
 	const struct report_site *site = &text->sites.site[place];
@@ -275,6 +313,7 @@ static void print_figures(const struct text_report *text, size_t place)
 			 human_bytes(profile_inuse_bytes(sums)).text,
 			 human_counted(profile_inuse_count(sums), "block").text);
 	say_intervals(text, 5, sums, &site->variance);
+	say_ages(text, place);
 }
 
 static void print_flags(const struct text_report *text, const struct report_site *site)

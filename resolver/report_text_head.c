@@ -68,12 +68,14 @@ static void say_headline(const struct text_report *text)
 static void say_live(const struct text_report *text)
 {
 	const struct report_verdict *verdict = &text->verdict;
-	char peak[96] = "", anon[64] = "", range[64] = "";
+	uint64_t looks_ns = text->profile->look_ns;
+	char peak[160] = "", anon[64] = "", range[64] = "";
 
 	if (verdict->peak_bytes > verdict->inuse_bytes)
-		snprintf(peak, sizeof(peak), ", at most %s (after %s)",
+		snprintf(peak, sizeof(peak), ", at most %s (after %s%s%s)",
 			 human_bytes(verdict->peak_bytes).text,
-			 human_duration(verdict->peak_ns).text);
+			 human_duration(verdict->peak_ns).text, looks_ns ? "; looked at each " : "",
+			 looks_ns ? human_duration(looks_ns).text : "");
 	if (verdict->anon_known)
 		snprintf(anon, sizeof(anon), " Anonymous memory changed by %s.",
 			 human_signed_bytes(verdict->anon_change_bytes).text);
@@ -88,6 +90,26 @@ static void say_live(const struct text_report *text)
 	text_say(text, 2, 2, "Of what was allocated in these %s, %s%s are still live%s.%s",
 		 human_duration(text->profile->duration_ns).text,
 		 human_bytes(verdict->inuse_bytes).text, range, peak, anon);
+}
+
+/* What was in use at the peak, where that is another story than the end. */
+static void say_peak(const struct text_report *text)
+{
+	const struct profile_peak *peak = &text->profile->peak;
+	uint32_t most = 0;
+	CLEANUP(freep) char *name = NULL;
+
+	if (peak->bytes < text->verdict.inuse_bytes + text->verdict.inuse_bytes / 4)
+		return;
+	for (uint32_t i = 1; i < text->sites.count; i++)
+		if (text->sites.site[i].peak_bytes > text->sites.site[most].peak_bytes)
+			most = i;
+	if (!text->sites.site[most].peak_bytes)
+		return;
+	error_free(text_site_name(text, most, &name));
+	text_say(text, 2, 2, "Of that most, %s was of site %u, %s.",
+		 human_share(text->sites.site[most].peak_bytes, peak->bytes).text, most + 1,
+		 name ? name : "?");
 }
 
 static void say_grower(const struct text_report *text)
@@ -135,6 +157,7 @@ void text_verdict(const struct text_report *text)
 	if (!text->sites.totals.alloc_count)
 		return;
 	say_live(text);
+	say_peak(text);
 	say_grower(text);
 }
 

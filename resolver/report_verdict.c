@@ -104,12 +104,15 @@ static struct evidence gather(const struct profile *profile, const struct report
 	return evidence;
 }
 
+/* Snapshots that were dropped have been looked at, too. */
 static void find_peak(const struct profile *profile, struct report_verdict *verdict)
 {
+	verdict->peak_bytes = profile->peak.bytes;
+	verdict->peak_ns = profile->peak.time_ns;
 	for (size_t i = 0; i < profile->snapshot_count; i++) {
 		uint64_t inuse = profile_inuse_bytes(&profile->snapshot[i].totals);
 
-		if (inuse < verdict->peak_bytes || !inuse)
+		if (inuse <= verdict->peak_bytes)
 			continue;
 		verdict->peak_bytes = inuse;
 		verdict->peak_ns = profile->snapshot[i].time_ns;

@@ -36,13 +36,14 @@ void world_init(struct world *world, const struct world_options *options)
 	uint64_t live = or_default(o->live_buckets, buckets) * sizeof(struct ha_bucket);
 	uint64_t stripes = HA_STRIPES * stripe_size(sites), at = 2 * HA_PAGE;
 	uint64_t variances = HA_STRIPES * sites * sizeof(struct ha_variances);
+	uint64_t histograms = HA_STRIPES * sites * sizeof(struct ha_histograms);
 	struct ha_shm *shm;
 
 	memset(world, 0, sizeof(*world));
 	world->size = at + MODULES_SIZE + TABLES_SIZE + STACKS_SIZE + HA_PC_CACHE_SIZE +
 		      HA_TRIE_SIZE + HA_CANDIDATES_SIZE + HA_SCRATCH_SIZE +
-		      HA_SITE_HASH_SIZE(sites) + sites * 8 + arena + stripes + variances + live +
-		      HA_REGIONS * HA_PAGE;
+		      HA_SITE_HASH_SIZE(sites) + sites * 8 + arena + stripes + variances +
+		      histograms + live + HA_REGIONS * HA_PAGE;
 	shm = mmap(NULL, world->size, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (shm == MAP_FAILED)
@@ -72,6 +73,7 @@ void world_init(struct world *world, const struct world_options *options)
 	region_place(world, HA_REGION_STRIPES, stripes, &at);
 	region_place(world, HA_REGION_LIVE, live, &at);
 	region_place(world, HA_REGION_VARIANCES, variances, &at);
+	region_place(world, HA_REGION_HISTOGRAMS, histograms, &at);
 	shm->seed = 1;
 	shm->lines = (uint64_t)world->lines;
 	if (o->interval) {

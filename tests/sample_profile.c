@@ -195,6 +195,40 @@ static struct server_sites add_server_sites(struct profile *profile)
 	};
 }
 
+static void add_bin(struct profile *profile, uint32_t site, enum profile_bin_kind kind,
+		    uint8_t number, uint64_t count, uint64_t size)
+{
+	const struct profile_bin bin = {
+		.site = site,
+		.kind = (uint8_t)kind,
+		.bin = number,
+		.count = count,
+		.bytes = kind == PROFILE_AGES ? count * size : 0,
+	};
+
+	assert_ok(profile_add_bin(profile, &bin));
+}
+
+/* Sessions live long or seconds; requests live 20 ms, and half of them are temporary. */
+static void describe_ages(struct profile *profile, const struct server_sites *sites)
+{
+	add_bin(profile, sites->session, PROFILE_AGES, 14, 30000, 440);
+	add_bin(profile, sites->session, PROFILE_AGES, 15, 18000, 440);
+	add_bin(profile, sites->session, PROFILE_AGES, 16, 12000, 440);
+	add_bin(profile, sites->session, PROFILE_SIZES, 6, 66000, 440);
+	add_bin(profile, sites->session, PROFILE_LIFETIMES, 9, 6000, 440);
+	add_bin(profile, sites->request, PROFILE_SIZES, 4, 3600000, 64);
+	add_bin(profile, sites->request, PROFILE_LIFETIMES, 0, 1800000, 64);
+	add_bin(profile, sites->request, PROFILE_LIFETIMES, 2, 1800000, 64);
+	add_bin(profile, sites->cache, PROFILE_AGES, 15, 4000, 1024);
+	profile_bins_end(profile);
+	profile->site[sites->request].temporary = 1800000;
+	profile->limits = (struct profile_limits){
+		.memory_max_bytes = 1024 * MIB,
+		.memory_peak_bytes = 60 * MIB,
+	};
+}
+
 struct profile *sample_server(void)
 {
 	struct profile *profile = sample_empty();
@@ -214,6 +248,7 @@ struct profile *sample_server(void)
 		assert_ok(profile_snapshot_end(profile));
 	}
 	profile->site[sites.session].missed_frees = 3;
+	describe_ages(profile, &sites);
 	return profile;
 }
 

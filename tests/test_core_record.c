@@ -116,6 +116,97 @@ START_TEST(writes_sums_into_the_stripe_of_the_line)
 }
 END_TEST
 
+static const struct ha_histograms *histograms(uint32_t line, uint32_t site)
+{
+	const struct ha_histograms *all =
+		(const void *)((const char *)world.shm +
+			       world.shm->region[HA_REGION_HISTOGRAMS].offset);
+
+	return &all[line * world.shm->site_capacity + site];
+}
+
+START_TEST(sorts_sizes_and_lives_into_bins)
+{
+	const struct ha_histograms *bins;
+
+	for (uint64_t i = 0; i < 10; i++)
+		alloc_at(CALL(1), BLOCK(i), 100);
+	alloc_at(CALL(1), BLOCK(10), 0);
+	alloc_at(CALL(1), BLOCK(11), HA_VALUE_SIZE_MAX);
+	bins = histograms(LINE, site_at(CALL(1)));
+	ck_assert_uint_eq(bins->size[4], 10);
+	ck_assert_uint_eq(bins->size[0], 1);
+	ck_assert_uint_eq(bins->size[HA_BINS - 1], 1);
+	core_free(world.shm, BLOCK(0), LINE);
+	world.shm->tick = 1;
+	core_free(world.shm, BLOCK(1), LINE);
+	world.shm->tick = 1000;
+	core_free(world.shm, BLOCK(2), LINE);
+	core_free(world.shm, BLOCK(3), LINE);
+	/* Ticks in cells have 24 bits. */
+	world.shm->tick = 0x1000000 + 3;
+	core_free(world.shm, BLOCK(4), LINE);
+	ck_assert_uint_eq(bins->lifetime[0], 1);
+	ck_assert_uint_eq(bins->lifetime[1], 1);
+	ck_assert_uint_eq(bins->lifetime[10], 2);
+	ck_assert_uint_eq(bins->lifetime[2], 1);
+}
+END_TEST
+
+/* Two sizes in turn, and lives that repeat with a period of 16. */
+START_TEST(bins_have_the_parts_that_all_have)
+{
+	const uint64_t times = 100000;
+	const struct ha_histograms *bins;
+	double sizes, lives = 0;
+
+	for (uint64_t i = 0; i < times; i++) {
+		world.shm->tick = 0;
+		alloc_at(CALL(1), BLOCK(1), i % 4 ? 20 : 40);
+		world.shm->tick = i % 16 ? 1 : 100;
+		core_free(world.shm, BLOCK(1), LINE);
+	}
+	bins = histograms(LINE, site_at(CALL(1)));
+	sizes = (double)bins->size[2] + bins->size[3];
+	for (uint32_t i = 0; i < HA_BINS; i++)
+		lives += bins->lifetime[i];
+	ck_assert_double_eq_tol(sizes, (double)times, 0.05 * (double)times);
+	ck_assert_double_eq_tol(lives, (double)times, 0.05 * (double)times);
+	ck_assert_double_eq_tol(bins->size[3] / sizes, 0.25, 0.02);
+	ck_assert_double_eq_tol(bins->lifetime[7] / lives, 1 / 16.0, 0.01);
+}
+END_TEST
+
+START_TEST(full_bin_halves_all_of_its_kind)
+{
+	struct ha_histograms *bins;
+
+	alloc_at(CALL(1), BLOCK(1), 20);
+	bins = (struct ha_histograms *)histograms(LINE, site_at(CALL(1)));
+	bins->size[2] = (1u << 31) - 1;
+	bins->size[5] = 1000;
+	alloc_at(CALL(1), BLOCK(2), 20);
+	ck_assert_uint_eq(bins->size[2], 1u << 30);
+	ck_assert_uint_eq(bins->size[5], 500);
+}
+END_TEST
+
+START_TEST(counts_what_is_freed_before_the_next_allocation)
+{
+	alloc_at(CALL(1), BLOCK(1), 8);
+	core_free(world.shm, BLOCK(1), LINE);
+	alloc_at(CALL(1), BLOCK(1), 8);
+	alloc_at(CALL(2), BLOCK(2), 8);
+	core_free(world.shm, BLOCK(1), LINE);
+	core_free(world.shm, BLOCK(2), LINE);
+	alloc_at(CALL(2), BLOCK(3), 8);
+	/* Another thread frees it. */
+	core_free(world.shm, BLOCK(3), LINE + 1);
+	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(1))).temporary, 1);
+	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(2))).temporary, 1);
+}
+END_TEST
+
 START_TEST(counts_frees_of_blocks_from_before)
 {
 	core_free(world.shm, BLOCK(1), LINE);
@@ -507,6 +598,10 @@ Suite *core_record_suite(void)
 
 	tcase_add_checked_fixture(calls, setup, teardown);
 	tcase_add_test(calls, sums_what_each_site_allocates_and_frees);
+	tcase_add_test(calls, sorts_sizes_and_lives_into_bins);
+	tcase_add_test(calls, bins_have_the_parts_that_all_have);
+	tcase_add_test(calls, full_bin_halves_all_of_its_kind);
+	tcase_add_test(calls, counts_what_is_freed_before_the_next_allocation);
 	tcase_add_loop_test(calls, writes_sums_into_the_stripe_of_the_line, 0, 4);
 	tcase_add_test(calls, counts_frees_of_blocks_from_before);
 	tcase_add_test(calls, ignores_a_failed_allocation);

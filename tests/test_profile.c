@@ -239,6 +239,62 @@ START_TEST(thinning_keeps_changes_of_dropped_snapshots)
 }
 END_TEST
 
+/* Also if its snapshot is one of those that were dropped. */
+START_TEST(peak_is_kept_with_what_it_consisted_of)
+{
+	const uint32_t at[] = {location(PROFILE_NONE, 16), location(PROFILE_NONE, 32)};
+	uint32_t id[] = {site(&at[0], 1, 0), site(&at[1], 1, 0)};
+
+	for (uint64_t s = 0; s < 5000; s++) {
+		const struct profile_snapshot head = {.time_ns = s * NS_PER_S};
+		const struct profile_sums a = {1000 + s, 10, s == 1234 ? 0 : 500, 5},
+					  b = {300, 3, 0, 0};
+
+		assert_ok(profile_snapshot_begin(profile, &head));
+		assert_ok(profile_snapshot_add(profile, id[0], &a));
+		assert_ok(profile_snapshot_add(profile, id[1], &b));
+		assert_ok(profile_snapshot_end(profile));
+		if (s == 1234)
+			ck_assert_uint_eq(profile->peak.bytes, 1000 + 1234 + 300);
+	}
+	/* 500 bytes later it was more again. */
+	ck_assert_uint_eq(profile->peak.time_ns, 4999 * NS_PER_S);
+	ck_assert_uint_eq(profile->peak.bytes, 1000 + 4999 - 500 + 300);
+	ck_assert_uint_eq(profile->peak.count, 8);
+	ck_assert_uint_eq(profile->site[id[0]].peak_bytes, 1000 + 4999 - 500);
+	ck_assert_uint_eq(profile->site[id[1]].peak_bytes, 300);
+	ck_assert_uint_eq(profile->site[id[1]].peak_count, 3);
+	ck_assert_uint_eq(profile->look_ns, NS_PER_S);
+}
+END_TEST
+
+START_TEST(bins_are_sorted_and_doubles_added)
+{
+	const uint32_t at[] = {location(PROFILE_NONE, 16), location(PROFILE_NONE, 32)};
+	uint32_t id[] = {site(&at[0], 1, 0), site(&at[1], 1, 0)};
+	const struct profile_bin bins[] = {
+		{id[1], PROFILE_AGES, 3, 5, 50}, {id[0], PROFILE_SIZES, 23, 7, 0},
+		{id[1], PROFILE_AGES, 3, 2, 20}, {id[1], PROFILE_AGES, 0, 1, 10},
+		{id[0], PROFILE_SIZES, 4, 0, 0},
+	};
+	struct profile_bins found;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bins); i++)
+		assert_ok(profile_add_bin(profile, &bins[i]));
+	profile_bins_end(profile);
+	ck_assert_uint_eq(profile->bin_count, 3);
+	found = profile_bins_of(profile, id[1], PROFILE_AGES);
+	ck_assert_uint_eq(found.count[0], 1);
+	ck_assert_uint_eq(found.count[3], 7);
+	ck_assert_uint_eq(found.bytes[3], 70);
+	ck_assert_uint_eq(profile_bins_of(profile, id[0], PROFILE_SIZES).count[23], 7);
+	ck_assert_uint_eq(profile_bins_of(profile, id[0], PROFILE_LIFETIMES).count[3], 0);
+	assert_fails(profile_add_bin(profile, &(struct profile_bin){7, 0, 0, 1, 0}), ERROR_FORMAT);
+	assert_fails(profile_add_bin(profile, &(struct profile_bin){0, 3, 0, 1, 0}), ERROR_FORMAT);
+	assert_fails(profile_add_bin(profile, &(struct profile_bin){0, 0, 24, 1, 0}), ERROR_FORMAT);
+}
+END_TEST
+
 START_TEST(many_changing_sites_stay_bounded)
 {
 	const uint32_t sites = 20000;
@@ -290,6 +346,8 @@ Suite *profile_suite(void)
 	tcase_add_test(tcase, older_snapshot_than_the_last_is_refused);
 	tcase_add_test(tcase, long_session_is_thinned_out_evenly);
 	tcase_add_test(tcase, thinning_keeps_changes_of_dropped_snapshots);
+	tcase_add_test(tcase, peak_is_kept_with_what_it_consisted_of);
+	tcase_add_test(tcase, bins_are_sorted_and_doubles_added);
 	tcase_add_test(tcase, many_changing_sites_stay_bounded);
 	tcase_add_test(tcase, inuse_is_never_negative);
 	suite_add_tcase(suite, tcase);

@@ -7,6 +7,7 @@
 #include "payload/core/capture.h"
 #include "payload/core/core.h"
 #include "payload/core/filter.h"
+#include "payload/core/histogram.h"
 #include "payload/core/live.h"
 #include "payload/core/sample.h"
 #include "payload/core/scratch.h"
@@ -66,6 +67,7 @@ static NOINLINE void sample_alloc(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->alloc_bytes, weight.bytes);
 	stripe_add(stripe, &sums->alloc_count, weight.count);
+	histogram_size(shm, stripe, block, weight.count);
 	variance_add(stripe, &variances->alloc_bytes, weight.bytes_variance);
 	variance_add(stripe, &variances->alloc_count, weight.count_variance);
 }
@@ -79,6 +81,7 @@ static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->freed_bytes, weight.bytes);
 	stripe_add(stripe, &sums->freed_count, weight.count);
+	histogram_lifetime(shm, stripe, block, weight.count);
 	variance_add(stripe, &variances->freed_bytes, weight.bytes_variance);
 	variance_add(stripe, &variances->freed_count, weight.count_variance);
 }
@@ -86,6 +89,7 @@ static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
 static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
+	uint64_t count;
 
 	if (UNLIKELY(block->mark)) {
 		sample_alloc(shm, stripe, block);
@@ -93,11 +97,15 @@ static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct li
 	}
 	stripe_add(stripe, &sums->alloc_bytes, block->size);
 	stripe_add(stripe, &sums->alloc_count, 1);
+	count = load_relaxed(&sums->alloc_count);
+	if (histogram_wants(count))
+		histogram_size(shm, stripe, block, count < HA_PICK_ALL ? 1 : HA_PICK);
 }
 
 static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
+	uint64_t count;
 
 	if (UNLIKELY(block->mark)) {
 		sample_freed(shm, stripe, block);
@@ -105,6 +113,16 @@ static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct li
 	}
 	stripe_add(stripe, &sums->freed_bytes, block->size);
 	stripe_add(stripe, &sums->freed_count, 1);
+	count = load_relaxed(&sums->freed_count);
+	if (histogram_wants(count))
+		histogram_lifetime(shm, stripe, block, count < HA_PICK_ALL ? 1 : HA_PICK);
+}
+
+/* This thread has allocated nothing else between allocation and free. */
+static void count_temporary(struct stripe stripe, uint64_t ptr, const struct live_block *block)
+{
+	if (load_relaxed(&stripe.counters->last_ptr) == ptr && !stripe.shared && !block->mark)
+		stripe_add(stripe, &stripe_sums(stripe, block->site)->temporary, 1);
 }
 
 /* ---- the site of a call ---- */
@@ -314,6 +332,7 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block))) {
 		if (UNLIKELY(shm->sampling))
 			filter_remove(shm, ptr);
+		count_temporary(stripe, ptr, &block);
 		sums_freed(shm, stripe, &block);
 	} else if (ptr && records_all(shm)) {
 		/* Of blocks that were not samples nothing is known. */

@@ -305,6 +305,8 @@ static struct difference lesson_compare(const struct lesson *lesson, const struc
 				return difference;
 			j++;
 		}
+		if (i == frames || i == other_frames)
+			break;
 		difference =
 			(struct difference){DIFFERENCE_WORD, i + j, other->slot[i], site->pc[i]};
 		if (lesson->trace->slot[i] != other->slot[i])
