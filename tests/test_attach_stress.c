@@ -287,7 +287,7 @@ static void pause_agrees_with_the_clock(const char *how)
 	double closest = 1e9; /* in milliseconds, or quarters of what was said */
 
 	child_start_target(&target, &folder, "clock_gap%s", how);
-	for (int i = 0; i < 15; i++) {
+	for (int i = 0; i < 15 && closest >= 1; i++) {
 		const char *file = folder_file(&folder, "gap-%d.hap", i);
 		double gap, waiting, said;
 
