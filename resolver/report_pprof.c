@@ -253,7 +253,6 @@ static void put_made_up_line(struct writer *writer, struct wire_writer *location
 static void put_known_location(struct writer *writer, struct wire_writer *location,
 			       const struct profile_location *at)
 {
-	const struct profile_frame *frame = writer->profile->frame + at->frame_first;
 	bool known = at->module != PROFILE_NONE;
 	size_t lines = 0;
 
@@ -261,11 +260,13 @@ static void put_known_location(struct writer *writer, struct wire_writer *locati
 	put_number(location, LOCATION_ADDRESS,
 		   at->vaddr + (known ? writer->profile->module[at->module].bias : 0));
 	for (uint32_t i = 0; i < at->frame_count; i++) {
-		if (!frame[i].function)
+		const struct profile_frame *frame = &writer->profile->frame[at->frame_first + i];
+
+		if (!frame->function)
 			continue;
 		put_line(location,
-			 function_id(writer, frame[i].function, frame[i].linkage, frame[i].file),
-			 frame[i].line);
+			 function_id(writer, frame->function, frame->linkage, frame->file),
+			 frame->line);
 		lines++;
 	}
 	if (!lines)
