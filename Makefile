@@ -225,8 +225,14 @@ fuzz: ## run each fuzzer for FUZZ_SECONDS (clang's libFuzzer)
 lint: ## clang-format, shellcheck and cppcheck
 	@scripts/lint
 
+# For scripts/bench --symbols.
+$(BUILD)/bench/symbolize: $(call objects,tests/bench/symbolize.c) $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
+
 .PHONY: bench
-bench: all targets ## pauses and cost, beside other profilers that are installed: an hour
+bench: all targets $(BUILD)/bench/symbolize ## pauses and cost, beside other profilers that are installed: an hour
 	@scripts/bench $(BUILD)
 	@scripts/bench-peers $(BUILD)
 

@@ -21,6 +21,15 @@ struct answer {
 	size_t count;
 };
 
+/*
+ * What was made of strings of a module's files, which stay where they are: of a
+ * linkage name, or of a directory and a file. Most frames repeat one.
+ */
+struct known {
+	const char *from, *with;
+	const char *interned, *readable;
+};
+
 struct symbolizer {
 	struct symbolizer_options options;
 	struct modfiles **module;
@@ -28,6 +37,9 @@ struct symbolizer {
 	struct answer *answer;
 	size_t answer_count;
 	struct hashindex index; /* of answers by module and address */
+	struct known *known;
+	size_t known_count;
+	struct hashindex known_index; /* by the two pointers */
 	struct strpool *strings;
 };
 
@@ -62,7 +74,9 @@ void symbolizer_free(struct symbolizer *symbolizer)
 		free(symbolizer->answer[i].frame);
 	free(symbolizer->module);
 	free(symbolizer->answer);
+	free(symbolizer->known);
 	hashindex_deinit(&symbolizer->index);
+	hashindex_deinit(&symbolizer->known_index);
 	strpool_free(symbolizer->strings);
 	free(symbolizer);
 }
@@ -89,20 +103,72 @@ static struct error *intern(struct symbolizer *symbolizer, const char *text, con
 	return text ? strpool_add(symbolizer->strings, text, strlen(text), ret) : NULL;
 }
 
+/* In the place of a directory: debug info may have one string for a file and for a function. */
+static const char linkage[] = "linkage name";
+
+static uint64_t known_hash(const char *from, const char *with)
+{
+	return hash_u64(hash_u64(0, (uintptr_t)from), (uintptr_t)with);
+}
+
+static const struct known *known_find(const struct symbolizer *symbolizer, const char *from,
+				      const char *with)
+{
+	uint64_t hash = known_hash(from, with);
+	size_t slot = hashindex_first(&symbolizer->known_index, hash);
+	uint32_t id;
+
+	while (hashindex_next(&symbolizer->known_index, &slot, hash, &id)) {
+		const struct known *known = &symbolizer->known[id];
+
+		if (known->from == from && known->with == with)
+			return known;
+	}
+	return NULL;
+}
+
+static struct error *known_add(struct symbolizer *symbolizer, const struct known *known)
+{
+	struct error *err = array_grow(&symbolizer->known, symbolizer->known_count, 1);
+
+	if (!err)
+		err = hashindex_add(&symbolizer->known_index, known_hash(known->from, known->with),
+				    (uint32_t)symbolizer->known_count);
+	if (!err)
+		symbolizer->known[symbolizer->known_count++] = *known;
+	return err;
+}
+
 /* memcpy@@GLIBC_2.14 is memcpy. */
-static struct error *name_symbol(struct symbolizer *symbolizer, const char *symbol,
-				 struct symbolizer_frame *ret)
+static struct error *symbol_read(struct symbolizer *symbolizer, const char *symbol,
+				 struct known *ret)
 {
 	CLEANUP(freep) char *readable = NULL;
 	size_t size = strcspn(symbol, "@");
 	struct error *err;
 
 	err = strpool_add(symbolizer->strings, symbol, size ? size : strlen(symbol),
-			  &ret->linkage_name);
+			  &ret->interned);
 	if (err)
 		return err;
-	readable = demangle(ret->linkage_name);
-	return intern(symbolizer, readable ? readable : ret->linkage_name, &ret->function);
+	readable = demangle(ret->interned);
+	err = intern(symbolizer, readable ? readable : ret->interned, &ret->readable);
+	return err ? err : known_add(symbolizer, ret);
+}
+
+static struct error *name_symbol(struct symbolizer *symbolizer, const char *symbol,
+				 struct symbolizer_frame *ret)
+{
+	const struct known *known = known_find(symbolizer, symbol, linkage);
+	struct known read = {.from = symbol, .with = linkage};
+	struct error *err = known ? NULL : symbol_read(symbolizer, symbol, &read);
+
+	if (err)
+		return err;
+	known = known ? known : &read;
+	ret->linkage_name = known->interned;
+	ret->function = known->readable;
+	return NULL;
 }
 
 static struct error *name_scoped(struct symbolizer *symbolizer, const struct lines_frame *frame,
@@ -155,11 +221,22 @@ static struct error *fill_file(struct symbolizer *symbolizer, const struct lines
 			       struct symbolizer_frame *ret)
 {
 	CLEANUP(freep) char *path = NULL;
+	struct known read = {.from = frame->file, .with = frame->directory};
+	const struct known *known = known_find(symbolizer, read.from, read.with);
+	struct error *err;
 
-	if (!frame->file)
+	if (known)
+		ret->file = known->interned;
+	if (known || !frame->file)
 		return NULL;
 	path = pathname_clean(frame->directory, frame->file);
-	return path ? intern(symbolizer, path, &ret->file) : error_memory();
+	if (!path)
+		return error_memory();
+	err = intern(symbolizer, path, &read.interned);
+	if (!err)
+		err = known_add(symbolizer, &read);
+	ret->file = read.interned;
+	return err;
 }
 
 static struct error *make_frames(struct symbolizer *symbolizer, const struct lines_frame *from,
