@@ -474,6 +474,12 @@ static struct error *used_settle(const struct job *job)
 			    job->journal->used_tid);
 }
 
+/* One step that found no processor may have used up the time of all tries. */
+static bool is_first_timeout(const struct error *err, unsigned int timeouts)
+{
+	return error_is(err, ERROR_TIMEOUT) && timeouts == 1;
+}
+
 /* Ask threads, best first, until the step is done or time is up. */
 static struct error *threads_search(struct job *job, struct search *search)
 {
@@ -481,7 +487,7 @@ static struct error *threads_search(struct job *job, struct search *search)
 	CLEANUP(freep) pid_t *tids = NULL;
 	struct threads threads = {0};
 	struct error *err;
-	unsigned int tries;
+	unsigned int tries, timeouts = 0;
 	size_t count;
 
 	err = used_settle(job);
@@ -499,7 +505,9 @@ static struct error *threads_search(struct job *job, struct search *search)
 		count = THREADS_ASKED;
 	for (tries = 0;; tries++) {
 		err = thread_try(job, search, thread_next(job, search, tids, count));
-		if (!err || !may_retry(job, err) || is_over(search, deadline_ns))
+		timeouts += error_is(err, ERROR_TIMEOUT);
+		if (!err || !may_retry(job, err) ||
+		    (is_over(search, deadline_ns) && !is_first_timeout(err, timeouts)))
 			break;
 		error_free(err);
 		backoff(search, tries);
