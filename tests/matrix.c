@@ -37,7 +37,7 @@ static void wait_ready(struct matrix *matrix)
 		line = child_line(&matrix->target);
 	ck_assert_str_eq(line, "ready");
 	matrix_check(matrix);
-	procstate_read(matrix->pid, &matrix->before);
+	procstate_read_steady(matrix->pid, &matrix->before);
 }
 
 void matrix_start_argv(struct matrix *matrix, const char *const argv[])
@@ -124,7 +124,7 @@ void matrix_expect_kept(const struct matrix *matrix, const struct json *report)
 void matrix_expect_unharmed(struct matrix *matrix)
 {
 	matrix_check(matrix);
-	procstate_read(matrix->pid, &matrix->after);
+	procstate_read_like(matrix->pid, &matrix->before, &matrix->after);
 	procstate_expect_same(&matrix->before, &matrix->after, matrix->ignore);
 	child_expect(&matrix->target, "stop", "ended");
 	ck_assert_int_eq(child_wait(&matrix->target, 20000), 0);

@@ -168,6 +168,37 @@ void procstate_deinit(struct procstate *state)
 	memset(state, 0, sizeof(*state));
 }
 
+static bool masks_differ(const struct procstate *one, const struct procstate *other)
+{
+	for (size_t i = 0; i < one->thread_count; i++) {
+		for (size_t j = 0; j < other->thread_count; j++) {
+			if (one->thread[i].tid == other->thread[j].tid &&
+			    one->thread[i].blocked != other->thread[j].blocked)
+				return true;
+		}
+	}
+	return false;
+}
+
+void procstate_read_like(pid_t pid, const struct procstate *other, struct procstate *ret)
+{
+	procstate_read(pid, ret);
+	for (int tries = 0; masks_differ(other, ret) && tries < 100; tries++) {
+		procstate_deinit(ret);
+		poll(NULL, 0, 10);
+		procstate_read(pid, ret);
+	}
+}
+
+void procstate_read_steady(pid_t pid, struct procstate *ret)
+{
+	struct procstate first;
+
+	procstate_read(pid, &first);
+	procstate_read_like(pid, &first, ret);
+	procstate_deinit(&first);
+}
+
 static bool has_mapping(const struct procstate *state, const struct procstate_mapping *wanted)
 {
 	for (size_t i = 0; i < state->mapping_count; i++) {

@@ -44,6 +44,13 @@ enum procstate_ignore {
 
 /* Fails the test if the process is not there. */
 void procstate_read(pid_t pid, struct procstate *ret);
+/*
+ * The same, again for up to a second, until every thread blocks the signals that
+ * it blocks in @other: one that is in a handler blocks more for a moment.
+ */
+void procstate_read_like(pid_t pid, const struct procstate *other, struct procstate *ret);
+/* Read it twice, so that a thread in a handler is not taken for one that blocks so much. */
+void procstate_read_steady(pid_t pid, struct procstate *ret);
 void procstate_deinit(struct procstate *state);
 
 /*

@@ -55,7 +55,7 @@ START_TEST(works_while_it_changes)
 	if (strcmp(command, "close") == 0) {
 		child_expect(&matrix.target, command, "ok");
 		procstate_deinit(&matrix.before);
-		procstate_read(matrix.pid, &matrix.before);
+		procstate_read_steady(matrix.pid, &matrix.before);
 	}
 	matrix_record(&matrix, "");
 	child_expect(&matrix.target, command, "ok");
@@ -110,7 +110,7 @@ START_TEST(ends_when_another_program_begins)
 	/* And the new one can be attached to. */
 	unlink(folder_file(&matrix.folder, "row.hap"));
 	procstate_deinit(&matrix.before);
-	procstate_read(matrix.pid, &matrix.before);
+	procstate_read_steady(matrix.pid, &matrix.before);
 	matrix.keeps = 0;
 	matrix_row_works(&matrix, "exec");
 }

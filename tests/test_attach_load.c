@@ -67,7 +67,7 @@ START_TEST(threads_that_only_fork_are_not_harmed)
 	child_expect(&matrix.target, "loop", "looping");
 	/* With the handler that the C library has for its threads. */
 	procstate_deinit(&matrix.before);
-	procstate_read(matrix.pid, &matrix.before);
+	procstate_read_steady(matrix.pid, &matrix.before);
 	for (int i = 0; i < tests_cycles(3); i++) {
 		matrix_cycle(&matrix, modes[i % 3]);
 		matrix_check(&matrix);
