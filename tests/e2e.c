@@ -348,6 +348,14 @@ struct json *run_report_json(const struct folder *folder, const char *recording)
 	return json_parse(run.out);
 }
 
+struct json *run_interrupt_json(struct run *run, const struct folder *folder, const char *file)
+{
+	ck_assert_int_eq(kill(run->child.pid, SIGINT), 0);
+	run_finish(run, 120);
+	ck_assert_msg(run->status == 0, "ended with %d: %s", run->status, run->err);
+	return run_report_json(folder, file);
+}
+
 /* Entry's own word: hooks record. T may have been let go a moment before. */
 static bool is_recording(pid_t pid)
 {

@@ -102,5 +102,8 @@ bool run_try_attached(struct run *run, pid_t pid);
 
 /* heapattach report FILE --format json. Free with json_free(). */
 struct json *run_report_json(const struct folder *folder, const char *recording);
+/* End a recording into @file as Ctrl-C does; it must end well. The report as JSON, owned by the
+ * caller. */
+struct json *run_interrupt_json(struct run *run, const struct folder *folder, const char *file);
 
 #endif

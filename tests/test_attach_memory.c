@@ -91,10 +91,7 @@ static void record_begin(const char *options)
 
 static struct json *record_end(void)
 {
-	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
-	run_finish(&run, 120);
-	ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
-	return run_report_json(&folder, folder_file(&folder, "out.hap"));
+	return run_interrupt_json(&run, &folder, folder_file(&folder, "out.hap"));
 }
 
 /* What found no room is in no figure, but it is counted. */
