@@ -2,6 +2,7 @@
 #include "injector/preflight.h"
 
 #include "injector/arch.h"
+#include "injector/clock.h"
 #include "injector/procfacts.h"
 #include "resolver/cleanup.h"
 #include "resolver/text.h"
@@ -21,6 +22,8 @@
 #define MAPS_NEEDED	    16u /* mappings that an attach adds at most */
 #define FDS_NEEDED	    5u	/* socket, core, shm, entry, and dlopen's own of entry */
 #define SECCOMP_STRICT	    1u
+#define OTHER_LIMIT_MS	    20000 /* an attach or an end of another heapattach takes less */
+#define OTHER_WAIT_MS	    5
 #define CAP_SYS_PTRACE_MASK (1u << CAP_SYS_PTRACE)
 
 /* One run of the checks. */
@@ -49,6 +52,37 @@ static struct error *check_exists(struct check *check, pid_t pid)
 			"run: sudo heapattach -p %d", pid);
 	}
 	return error_hint(err, "find the number of a running process with: pgrep -a NAME");
+}
+
+static char *read_comm(const struct check *check, pid_t pid)
+{
+	char *comm = NULL;
+
+	error_free(procfacts_file(&comm, NULL, "%s/%d/comm", check->proc, pid));
+	if (comm)
+		comm[strcspn(comm, "\n")] = '\0';
+	return comm;
+}
+
+/*
+ * Another heapattach lets go soon, and what it leaves says more than that it
+ * was there: it records, or has ended.
+ */
+static struct error *wait_for_heapattach(struct check *check)
+{
+	const struct timespec wait = {.tv_nsec = OTHER_WAIT_MS * 1000000l};
+	uint64_t deadline_ns = clock_now_ns() + OTHER_LIMIT_MS * 1000000ull;
+	struct error *err = NULL;
+
+	while (!err && check->facts.tracer && clock_now_ns() < deadline_ns) {
+		CLEANUP(freep) char *comm = read_comm(check, check->facts.tracer);
+
+		if (!comm || strcmp(comm, "heapattach") != 0)
+			break;
+		nanosleep(&wait, NULL);
+		err = procfacts_read(check->proc, check->result->pid, &check->facts);
+	}
+	return err;
 }
 
 static struct error *check_kind(const struct check *check)
@@ -234,14 +268,10 @@ static struct error *check_tracer(const struct check *check)
 {
 	CLEANUP(freep) char *comm = NULL, *shown = NULL;
 	pid_t tracer = check->facts.tracer;
-	struct error *err;
 
 	if (!tracer)
 		return NULL;
-	err = procfacts_file(&comm, NULL, "%s/%d/comm", check->proc, tracer);
-	error_free(err);
-	if (comm)
-		comm[strcspn(comm, "\n")] = '\0';
+	comm = read_comm(check, tracer);
 	shown = text_printable(comm ? comm : "?");
 	return error_hint(
 		error_create(ERROR_BUSY, "process %d (%s) is being traced by process %d (%s)",
@@ -592,6 +622,8 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 
 	*ret = (struct preflight){.pid = pid, .yama = read_yama(check.proc)};
 	err = check_exists(&check, pid);
+	if (!err)
+		err = wait_for_heapattach(&check);
 	if (!err)
 		err = collect_facts(&check);
 	if (err)
