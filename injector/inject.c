@@ -135,10 +135,12 @@ static struct error *remote_call(struct borrow *borrow, const char *name, long n
 	return NULL;
 }
 
+/* @hint: where the kernel may put it, 0 = wherever it likes. */
 static struct error *mapping_make(struct borrow *borrow, struct journal_mapping *mapping,
-				  uint64_t size, int protection, int flags, int fd)
+				  uint64_t hint, uint64_t size, int protection, int flags, int fd)
 {
-	const uint64_t args[6] = {0, size, (uint64_t)protection, (uint64_t)flags, (uint64_t)fd, 0};
+	const uint64_t args[6] = {hint,		size, (uint64_t)protection, (uint64_t)flags,
+				  (uint64_t)fd, 0};
 	struct error *err;
 	int64_t where;
 
@@ -179,7 +181,7 @@ static struct error *gate_map(struct inject *inject, struct borrow *borrow)
 	struct journal *journal = inject->journal;
 	bool filter = inject->shm->sampling && journal->filter.state != JOURNAL_THERE;
 
-	return mapping_make(borrow, &journal->gate, HA_PAGE + (filter ? HA_FILTER_SIZE : 0),
+	return mapping_make(borrow, &journal->gate, 0, HA_PAGE + (filter ? HA_FILTER_SIZE : 0),
 			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 }
 
@@ -391,12 +393,12 @@ static struct error *objects_map(struct inject *inject, struct borrow *borrow)
 	if (err)
 		return err;
 	if (map) {
-		err = mapping_make(borrow, &journal->core, inject->core_header.size,
+		err = mapping_make(borrow, &journal->core, 0, inject->core_header.size,
 				   PROT_READ | PROT_EXEC, MAP_PRIVATE, remote[i++]);
 		if (!err)
-			err = mapping_make(borrow, &journal->shm, inject->shm->size,
-					   PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-					   remote[i++]);
+			err = mapping_make(borrow, &journal->shm, inject->shm_hint,
+					   inject->shm->size, PROT_READ | PROT_WRITE,
+					   MAP_SHARED | MAP_NORESERVE, remote[i++]);
 		/* Gigabytes of address space would go into a core dump. */
 		if (!err && inject->boot_follows)
 			inject->hide_size = journal->shm.size;
@@ -460,7 +462,7 @@ struct error *inject_map_entry(struct inject *inject, struct borrow *borrow)
 	struct error *err;
 	int64_t ret;
 
-	err = mapping_make(borrow, entry, HA_ENTRY_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE,
+	err = mapping_make(borrow, entry, 0, HA_ENTRY_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE,
 			   inject->remote_entry);
 	if (err)
 		return err;

@@ -34,6 +34,7 @@ struct inject {
 	struct ha_core core_header;
 	int core_fd;	       /* memfd of core */
 	int entry_fd;	       /* memfd of entry, ELF file or memory; -1 = not to be passed */
+	uint64_t shm_hint;     /* where shm may be mapped; 0 = anywhere */
 	uint64_t locked_bytes; /* of the target's memory before anything was mapped (VmLck) */
 	bool boot_follows;     /* inject_place() may leave to boot what boot can do at less cost */
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "injector/functions.h"
+#include "injector/hugepage.h"
 #include "injector/image.h"
 #include "injector/worker.h"
 #include "resolver/cleanup.h"
@@ -396,6 +397,7 @@ struct error *session_job(struct session *session, struct job *ret)
 	ret->inject.target = session->target;
 	ret->inject.journal = session->journal;
 	ret->inject.shm = session->shm;
+	ret->inject.shm_hint = hugepage_hint(&session->maps, session->shm->size);
 	ret->inject.loader = &session->loader_info;
 	ret->inject.locked_bytes = session->locked_bytes;
 	return image_core_header(&ret->inject.core_header);

@@ -11,19 +11,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "injector/hugepage.h"
 #include "resolver/cleanup.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
-/* First segment of the live table: 64 Ki buckets, 459,000 cells, 8 MiB. */
-#define FIRST_SEGMENT_BUCKETS 65536ull
+/* First segment of the live table: 128 Ki buckets, 393,000 cells, 8 MiB. */
+#define FIRST_SEGMENT_BUCKETS 131072ull
 
 /*
- * A segment is added when half of the newest one's cells are taken: buckets of
- * 7 cells, two choices for each block, first overflow at about 65 %. How full
- * it is is estimated from so many buckets, evenly spread.
+ * A segment is added when half of the newest one's cells are taken. A block finds
+ * a place in one that is nearly full, but then searches take several buckets.
+ * How full it is is estimated from so many buckets, evenly spread.
  */
 #define FILL_SAMPLE 256ull
 
@@ -182,6 +183,7 @@ static struct error *segment_add(struct shm *shm)
 	err = pages_touch(shm, next.offset, size);
 	if (err)
 		return err;
+	hugepage_join((uint8_t *)shm->header + next.offset, size);
 	shm->room.segments -= size < shm->room.segments ? size : shm->room.segments;
 	shm->segment[count] = next;
 	shm->segments = count + 1;
@@ -205,7 +207,10 @@ double shm_block_weight(const struct shm *shm, uint64_t size, uint8_t mark)
 	return interval > 1 ? -1 / expm1(-((double)size + 1) / interval) : 1;
 }
 
-/* Buckets are hashed, so any few will do. */
+/*
+ * Pages of buckets are chosen by a hash of the block's page, so any few will
+ * do; one bucket of each page that is looked at, not always the same one.
+ */
 static void segment_look(const struct shm *shm, const struct ha_segment *segment, uint64_t count,
 			 struct look *look)
 {
@@ -214,7 +219,7 @@ static void segment_look(const struct shm *shm, const struct ha_segment *segment
 	uint64_t step = segment->buckets / count, i, k;
 
 	for (i = 0; i < count; i++) {
-		const struct ha_bucket *bucket = &buckets[i * step];
+		const struct ha_bucket *bucket = &buckets[i * step + i % step];
 
 		for (k = 0; k < HA_CELLS; k++) {
 			uint64_t size = HA_VALUE_SIZE(bucket->value[k]);
@@ -520,9 +525,8 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 	if (ftruncate(shm->fd, (off_t)shm->size) ||
 	    fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		return error_os(errno, "cannot size shared memory");
-	base = mmap(NULL, shm->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, shm->fd,
-		    0);
-	if (base == MAP_FAILED)
+	base = hugepage_map(shm->fd, shm->size);
+	if (!base)
 		return error_os(errno, "cannot map %llu MiB of shared memory",
 				(unsigned long long)(shm->size / MIB));
 	shm->header = base;

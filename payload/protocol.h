@@ -268,26 +268,27 @@ struct ha_region {
 #define HA_SITE_UNKNOWN			 0u /* site 0: blocks whose stack could not be kept */
 
 /*
- * One segment of the live table: @buckets buckets of 7 cells. A bucket is two
- * cache lines: tags and keys, then values and marks.
+ * One segment of the live table: @buckets buckets of 3 cells. A bucket is one
+ * cache line: most operations miss the caches once, and no more.
  *
- *	tag    a byte of the address's hash, never 0; 0 = empty. The last byte is spare
  *	key    busy mark, ptr >> 3, site; 0 = empty	(HA_KEY)
  *	value  size (40 bits), tick (24 bits)		(HA_VALUE)
  *	mark   what the block stands for if it is a sample (HA_MARK_RATE); 0: for itself
+ *	passed counts the blocks that stand elsewhere because this bucket was full
  *
- * For a reader a cell is what its key says; tags are core's own. The busy mark
- * alone: the cell is being written, its value means nothing. The busy mark
- * with a block: its realloc is under way, the block is in use.
+ * For a reader a cell is what its key says. The busy mark alone: the cell is
+ * being written, its value means nothing. The busy mark with a block: its
+ * realloc is under way, the block is in use.
  */
-#define HA_CELLS 7u
+#define HA_CELLS 3u
 struct ha_bucket {
-	uint64_t tags;		  /* P  a cell is claimed by compare-and-swap of this word */
-	uint64_t key[HA_CELLS];	  /* P  written by the owner of the cell */
-	uint64_t value[HA_CELLS]; /* P  likewise */
-	uint8_t mark[8];	  /* P  likewise; the last one is spare */
+	uint64_t key[HA_CELLS];	  /* P  a cell is claimed by compare-and-swap of its key */
+	uint64_t value[HA_CELLS]; /* P  written by the owner of the cell */
+	uint8_t mark[HA_CELLS];	  /* P  likewise */
+	uint8_t passed;		  /* P  by compare-and-swap */
+	uint32_t spare[3];
 };
-_Static_assert(sizeof(struct ha_bucket) == 128, "ha_bucket");
+_Static_assert(sizeof(struct ha_bucket) == 64, "ha_bucket");
 
 /*
  * Addresses have 47 bits and blocks are 8-aligned: 44 bits. Site: 19 bits.

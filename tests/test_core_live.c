@@ -29,8 +29,8 @@ static void setup_medium(void)
 static void setup_large(void)
 {
 	world_init(&world, &(struct world_options){
-				   .buckets = 1u << 20, .live_buckets = 3u << 20, .huge = true});
-	world_add_segment(&world, 2u << 20);
+				   .buckets = 1u << 21, .live_buckets = 6u << 20, .huge = true});
+	world_add_segment(&world, 4u << 20);
 }
 
 static void teardown(void)
@@ -205,12 +205,12 @@ START_TEST(refuses_cell_numbers_that_are_not_held)
 }
 END_TEST
 
-/* Blocks without room when a table is filled to half with this stride. */
-static uint32_t lost_at_half_load(uint64_t stride)
+/* Blocks without room when a table is filled to four fifths with this stride. */
+static uint32_t lost_at_high_load(uint64_t stride)
 {
 	uint32_t lost = 0;
 
-	for (uint64_t i = 0; i < MEDIUM_BUCKETS * HA_CELLS / 2; i++)
+	for (uint64_t i = 0; i < MEDIUM_BUCKETS * HA_CELLS / 5 * 4; i++)
 		lost += put(FIRST + stride * i, 1, 1) != LIVE_INSERTED;
 	return lost;
 }
@@ -219,13 +219,48 @@ START_TEST(spreads_strided_addresses_evenly)
 {
 	static const uint64_t strides[] = {8, 16, 24, 64, 112, 4096, 1u << 16, 3u << 15, 1u << 20};
 
-	ck_assert_uint_eq(lost_at_half_load(strides[_i]), 0);
+	ck_assert_uint_eq(lost_at_high_load(strides[_i]), 0);
+}
+END_TEST
+
+/* Dense pages beside empty ones: the buckets of the dense ones are full. */
+START_TEST(keeps_dense_pages_apart)
+{
+	uint64_t blocks = MEDIUM_BUCKETS * HA_CELLS / 2, bytes;
+	uint32_t wrong = 0;
+
+	for (uint64_t i = 0; i < blocks; i++)
+		wrong += put(FIRST + i / 512 * 65536 + i % 512 * 8, i, 1) != LIVE_INSERTED;
+	ck_assert_uint_eq(wrong, 0);
+	ck_assert_uint_eq(world_live_cells(&world, &bytes), blocks);
+	for (uint64_t i = 0; i < blocks; i++)
+		wrong += !take_is(FIRST + i / 512 * 65536 + i % 512 * 8, i, 1);
+	ck_assert_uint_eq(wrong, 0);
+	assert_empty();
+}
+END_TEST
+
+/* Of two blocks at one place the later one counts, wherever the earlier one stands. */
+START_TEST(replaces_blocks_that_are_not_in_their_first_bucket)
+{
+	struct live_block block = {.size = 32, .site = 2, .tick = 3}, old;
+	uint64_t blocks = MEDIUM_BUCKETS * HA_CELLS / 2;
+	uint32_t wrong = 0;
+
+	for (uint64_t i = 0; i < blocks; i++)
+		wrong += put(FIRST + 8 * i, 16, 1) != LIVE_INSERTED;
+	for (uint64_t i = 0; i < blocks; i++)
+		wrong += live_insert(world.shm, FIRST + 8 * i, &block, &old) != LIVE_REPLACED;
+	for (uint64_t i = 0; i < blocks; i++)
+		wrong += !take_is(FIRST + 8 * i, 32, 2);
+	ck_assert_uint_eq(wrong, 0);
+	assert_empty();
 }
 END_TEST
 
 /*
  * What an operation looks at depends on the number of segments and on what is
- * in the two buckets. So a table is as fast as new when nothing is left in it.
+ * in its first bucket. So a table is as fast as new when nothing is left in it.
  */
 START_TEST(leaves_no_trace_after_10_million_inserts)
 {
@@ -342,6 +377,8 @@ Suite *core_live_suite(void)
 	tcase_set_timeout(medium, 60);
 	tcase_add_checked_fixture(medium, setup_medium, teardown);
 	tcase_add_loop_test(medium, spreads_strided_addresses_evenly, 0, 9);
+	tcase_add_test(medium, keeps_dense_pages_apart);
+	tcase_add_test(medium, replaces_blocks_that_are_not_in_their_first_bucket);
 	tcase_add_test(medium, leaves_no_trace_after_10_million_inserts);
 	suite_add_tcase(suite, medium);
 	tcase_set_timeout(large, 120);

@@ -3,54 +3,39 @@
 
 #include <stddef.h>
 
-/* Tries to claim a cell before other threads do; they have filled the bucket if so many fail. */
-#define CLAIM_TRIES 16u
+/* Buckets that may hold a block, of each segment. */
+#define PROBES 32u
 
-/* The key of a cell whose value is being replaced. */
+/* Tries to claim a cell of a bucket before other threads do; then it is as good as full. */
+#define CLAIM_TRIES 8u
+
+/* Segments, from the newest, whose lines are fetched ahead. */
+#define PREFETCHED 4u
+
+/* The key of a cell that is being written. */
 #define KEY_WRITING HA_KEY_BUSY
-
-/* ---- the tags of a bucket: 8 bytes in a word, searched at once ---- */
-
-#define TAG_BITS  8u
-#define TAG_ONES  0x0101010101010101ull
-#define TAG_LOW	  0x7f7f7f7f7f7f7f7full /* all bits of each byte but the highest */
-#define TAG_CELLS 0x0080808080808080ull /* the highest bit of each cell's byte */
-
-/* The bytes that are 0: their highest bits. */
-static inline uint64_t tags_zero(uint64_t tags)
-{
-	return ~(((tags & TAG_LOW) + TAG_LOW) | tags | TAG_LOW) & TAG_CELLS;
-}
-
-static inline uint32_t tags_count(uint64_t marks)
-{
-	return (uint32_t)((marks >> (TAG_BITS - 1)) * TAG_ONES >> (64 - TAG_BITS));
-}
-
-static inline uint32_t tags_first(uint64_t marks)
-{
-	return (uint32_t)__builtin_ctzll(marks) / TAG_BITS;
-}
 
 /* ---- where a block may stand ---- */
 
 struct place {
-	uint64_t hash;
-	uint64_t tag;
+	uint64_t ptr, hash, region_hash;
 };
 
 /*
- * Both halves choose a bucket. Blocks are often a power of two apart, so all
- * bits of the address have to reach all bits that are used.
+ * A region of the heap has a page of the table, and a piece of the region a
+ * bucket there. A piece has room for two of the smallest blocks that are common.
  */
+#define PIECE_SIZE   32u
+#define PAGE_BUCKETS (HA_PAGE / sizeof(struct ha_bucket))
+#define REGION_SIZE  (PAGE_BUCKETS * PIECE_SIZE)
+
 static inline struct place place_of(uint64_t ptr)
 {
-	uint64_t hash = (ptr >> 3) * HA_HASH_MULTIPLIER, tag;
-
-	hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93ull;
-	hash ^= hash >> 32;
-	tag = hash >> (64 - TAG_BITS);
-	return (struct place){hash, tag + !tag};
+	return (struct place){
+		.ptr = ptr,
+		.hash = (ptr >> 3) * HA_HASH_MULTIPLIER,
+		.region_hash = ptr / REGION_SIZE * HA_HASH_MULTIPLIER,
+	};
 }
 
 static inline uint32_t segment_count(const struct ha_shm *shm)
@@ -60,20 +45,63 @@ static inline uint32_t segment_count(const struct ha_shm *shm)
 	return count < HA_SEGMENTS ? (uint32_t)count : HA_SEGMENTS;
 }
 
-/* The two buckets of a place in one segment. */
-struct pair {
-	struct ha_bucket *first, *second;
+/* A walk over the buckets of one segment where a block may stand. */
+struct probe {
+	struct ha_bucket *buckets;
+	uint64_t mask, at;
+	uint32_t left; /* buckets not yet seen, the current one included */
 };
 
-static inline struct pair pair_of(const struct ha_shm *shm, uint32_t segment,
-				  const struct place *place)
+/*
+ * The first bucket. So blocks that are used together have cells on the same
+ * pages and lines. The region's hash decides which page it is, by its upper
+ * half, and where in it the pieces begin: of blocks that all begin a region,
+ * each has another bucket.
+ */
+static inline struct probe probe_begin(const struct ha_shm *shm, uint32_t segment,
+				       const struct place *place)
 {
-	struct ha_bucket *buckets = shm_at(shm, shm->segment[segment].offset);
-	uint64_t mask = shm->segment[segment].buckets - 1;
-	uint64_t first = place->hash & mask, second = place->hash >> 32 & mask;
+	uint64_t buckets = shm->segment[segment].buckets;
+	uint64_t page = (place->region_hash >> 32) * (buckets / PAGE_BUCKETS) >> 32;
+	uint64_t piece = (place->ptr / PIECE_SIZE ^ place->region_hash >> 24) % PAGE_BUCKETS;
 
-	second ^= (first == second) & mask;
-	return (struct pair){&buckets[first], &buckets[second]};
+	return (struct probe){
+		.buckets = shm_at(shm, shm->segment[segment].offset),
+		.mask = buckets - 1,
+		.at = (page * PAGE_BUCKETS + piece) & (buckets - 1),
+		.left = buckets < PROBES ? (uint32_t)buckets : PROBES,
+	};
+}
+
+static inline struct ha_bucket *probe_bucket(const struct probe *probe)
+{
+	return &probe->buckets[probe->at];
+}
+
+/*
+ * The others follow by a linear congruence whose increment is the block's own,
+ * odd, and whose multiplier is 1 modulo 4, so it leads to each bucket once
+ * (Hull and Dobell). Mere distances would keep to the pattern in which blocks
+ * of equal distances fill a table. False: there is none left.
+ */
+static inline bool probe_next(struct probe *probe, const struct place *place)
+{
+	probe->at = (probe->at * HA_HASH_MULTIPLIER + (place->hash >> 20 | 1)) & probe->mask;
+	return --probe->left != 0;
+}
+
+/* Count in, or out, a block of @bucket where it has passed. */
+static NOINLINE void passed_change(const struct ha_shm *shm, uint32_t segment,
+				   const struct place *place, const struct ha_bucket *bucket,
+				   enum byte_step step)
+{
+	struct probe probe = probe_begin(shm, segment, place);
+
+	while (probe_bucket(&probe) != bucket) {
+		byte_count(&probe_bucket(&probe)->passed, step);
+		if (!probe_next(&probe, place))
+			break;
+	}
 }
 
 /* ---- cells ---- */
@@ -81,7 +109,7 @@ static inline struct pair pair_of(const struct ha_shm *shm, uint32_t segment,
 /* A cell; bucket is NULL for none. */
 struct cell {
 	struct ha_bucket *bucket;
-	uint32_t index;
+	uint32_t index, segment;
 };
 
 static inline uint64_t *cell_key(const struct cell *cell)
@@ -125,131 +153,114 @@ static inline void cell_replace(const struct cell *cell, uint64_t ptr,
 	cell_write(cell, ptr, block);
 }
 
-/* Give the cell back. The tag last: who sees it at 0 may claim the cell at once. */
-static inline void cell_clear(const struct cell *cell)
+/* Give the cell of @place back: others may claim it at once. */
+static inline void cell_clear(const struct ha_shm *shm, const struct place *place,
+			      const struct cell *cell)
 {
-	uint8_t *tags = (uint8_t *)&cell->bucket->tags;
+	struct probe probe = probe_begin(shm, cell->segment, place);
 
-	store_relaxed(cell_key(cell), 0);
-	store_release(&tags[cell->index], 0);
-}
-
-/* One of two, without a branch: which it is, is a coin toss. */
-static inline uint64_t choose(bool first, uint64_t a, uint64_t b)
-{
-	uint64_t mask = -(uint64_t)first;
-
-	return (a & mask) | (b & ~mask);
+	store_release(cell_key(cell), 0);
+	if (UNLIKELY(cell->bucket != probe_bucket(&probe)))
+		passed_change(shm, cell->segment, place, cell->bucket, BYTE_DOWN);
 }
 
 /*
- * Whether the cell holds @ptr. Not so if it is held: the busy mark is part of
- * what is compared.
+ * The cells of a bucket whose keys, shifted, are @wanted: a bit for each. All are
+ * compared, since which it is cannot be foreseen.
  */
-static inline bool cell_holds(const struct cell *cell, uint64_t ptr)
+static inline uint32_t bucket_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
 {
-	return load_relaxed(cell_key(cell)) >> HA_KEY_SITE_BITS == ptr >> 3;
+	uint32_t match = 0;
+
+	for (uint32_t i = 0; i < HA_CELLS; i++)
+		match |= (uint32_t)(load_relaxed(&bucket->key[i]) >> shift == wanted) << i;
+	return match;
 }
 
-/* The cell of @ptr among those of @bucket that are marked. */
-static NOINLINE struct cell marks_search(struct ha_bucket *bucket, uint64_t marks, uint64_t ptr)
+/* A held cell is not found: the busy mark is part of what is compared. */
+static inline struct cell segment_find(const struct ha_shm *shm, uint32_t segment,
+				       const struct place *place)
 {
-	for (; marks; marks &= marks - 1) {
-		struct cell cell = {bucket, tags_first(marks)};
+	struct probe probe = probe_begin(shm, segment, place);
 
-		if (cell_holds(&cell, ptr))
-			return cell;
-	}
-	return (struct cell){NULL, 0};
-}
+	do {
+		struct ha_bucket *bucket = probe_bucket(&probe);
+		uint32_t match = bucket_match(bucket, HA_KEY_SITE_BITS, place->ptr >> 3);
 
-static inline struct cell pair_find(const struct pair *pair, const struct place *place,
-				    uint64_t ptr)
-{
-	uint64_t wanted = place->tag * TAG_ONES;
-	uint64_t first = tags_zero(load_relaxed(&pair->first->tags) ^ wanted);
-	uint64_t second = tags_zero(load_relaxed(&pair->second->tags) ^ wanted);
-	uint64_t marks = choose(first != 0, first, second);
-	struct cell cell = {
-		(void *)choose(first != 0, (uint64_t)pair->first, (uint64_t)pair->second), 0};
-
-	if (!marks)
-		return (struct cell){NULL, 0};
-	cell.index = tags_first(marks);
-	if (LIKELY(cell_holds(&cell, ptr)))
-		return cell;
-	/* Another block with the same tag stands here. */
-	cell = marks_search(pair->first, first, ptr);
-	return cell.bucket ? cell : marks_search(pair->second, second, ptr);
-}
-
-static inline struct cell cell_find(const struct ha_shm *shm, const struct place *place,
-				    uint64_t ptr, uint32_t *segment_ret)
-{
-	struct cell cell = {NULL, 0};
-
-	for (uint32_t i = segment_count(shm); i-- > 0;) {
-		struct pair pair = pair_of(shm, i, place);
-
-		*segment_ret = i;
-		cell = pair_find(&pair, place, ptr);
-		if (cell.bucket)
+		if (LIKELY(match))
+			return (struct cell){bucket, (uint32_t)__builtin_ctz(match), segment};
+		if (LIKELY(!load_relaxed(&bucket->passed)))
 			break;
-	}
+	} while (probe_next(&probe, place));
+	return (struct cell){NULL, 0, 0};
+}
+
+static inline struct cell cell_find(const struct ha_shm *shm, const struct place *place)
+{
+	struct cell cell = {NULL, 0, 0};
+
+	for (uint32_t i = segment_count(shm); i-- > 0 && !cell.bucket;)
+		cell = segment_find(shm, i, place);
 	return cell;
 }
 
-/* Claim an empty cell in the emptier bucket. */
-static inline struct cell cell_claim(const struct pair *pair, uint64_t tag)
+/* The index of a cell of @bucket that was empty and is ours now, or HA_CELLS. */
+static inline uint32_t bucket_claim(struct ha_bucket *bucket)
 {
 	for (uint32_t try = 0; try < CLAIM_TRIES; try++) {
-		uint64_t first = load_relaxed(&pair->first->tags);
-		uint64_t second = load_relaxed(&pair->second->tags);
-		uint64_t first_empty = tags_zero(first), second_empty = tags_zero(second);
-		bool choice = tags_count(first_empty) >= tags_count(second_empty);
-		struct ha_bucket *bucket =
-			(void *)choose(choice, (uint64_t)pair->first, (uint64_t)pair->second);
-		uint64_t tags = choose(choice, first, second);
-		uint64_t empty = choose(choice, first_empty, second_empty);
-		uint32_t index;
+		uint32_t empty = bucket_match(bucket, 0, 0), index;
 
-		if (!empty)
+		if (UNLIKELY(!empty))
 			break;
-		index = tags_first(empty);
-		if (LIKELY(word_replace(&bucket->tags, tags, tags | tag << index * TAG_BITS)))
-			return (struct cell){bucket, index};
+		index = (uint32_t)__builtin_ctz(empty);
+		if (LIKELY(word_replace(&bucket->key[index], 0, KEY_WRITING)))
+			return index;
 	}
-	return (struct cell){NULL, 0};
+	return HA_CELLS;
+}
+
+static inline struct cell segment_claim(const struct ha_shm *shm, uint32_t segment,
+					const struct place *place)
+{
+	struct probe probe = probe_begin(shm, segment, place);
+	struct ha_bucket *first = probe_bucket(&probe);
+
+	do {
+		struct ha_bucket *bucket = probe_bucket(&probe);
+		uint32_t index = bucket_claim(bucket);
+
+		if (UNLIKELY(index == HA_CELLS))
+			continue;
+		if (UNLIKELY(bucket != first))
+			passed_change(shm, segment, place, bucket, BYTE_UP);
+		return (struct cell){bucket, index, segment};
+	} while (probe_next(&probe, place));
+	return (struct cell){NULL, 0, 0};
 }
 
 void live_prefetch(const struct ha_shm *shm, uint64_t ptr)
 {
 	struct place place = place_of(ptr);
-	uint32_t count = segment_count(shm);
-	struct pair pair;
+	struct probe probe;
 
-	if (!count)
-		return;
-	pair = pair_of(shm, count - 1, &place);
-	__builtin_prefetch(pair.first, 1);
-	__builtin_prefetch(pair.second, 1);
+	for (uint32_t i = segment_count(shm), ahead = PREFETCHED; i-- > 0 && ahead-- > 0;) {
+		probe = probe_begin(shm, i, &place);
+		__builtin_prefetch(probe_bucket(&probe), 1);
+	}
 }
 
 enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live_block *block,
 			     struct live_block *old)
 {
 	struct place place = place_of(ptr);
-	uint32_t segment;
-	struct cell cell = cell_find(shm, &place, ptr, &segment);
+	struct cell cell = cell_find(shm, &place);
 
 	if (UNLIKELY(cell.bucket)) {
 		cell_replace(&cell, ptr, block, old);
 		return LIVE_REPLACED;
 	}
 	for (uint32_t i = segment_count(shm); i-- > 0;) {
-		struct pair pair = pair_of(shm, i, &place);
-
-		cell = cell_claim(&pair, place.tag);
+		cell = segment_claim(shm, i, &place);
 		if (LIKELY(cell.bucket)) {
 			cell_write(&cell, ptr, block);
 			return LIVE_INSERTED;
@@ -261,13 +272,12 @@ enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live
 bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 {
 	struct place place = place_of(ptr);
-	uint32_t segment;
-	struct cell cell = cell_find(shm, &place, ptr, &segment);
+	struct cell cell = cell_find(shm, &place);
 
 	if (!cell.bucket)
 		return false;
 	cell_read(&cell, ret);
-	cell_clear(&cell);
+	cell_clear(shm, &place, &cell);
 	return true;
 }
 
@@ -276,15 +286,14 @@ bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 uint64_t live_hold(struct ha_shm *shm, uint64_t ptr)
 {
 	struct place place = place_of(ptr);
-	uint32_t segment;
-	struct cell cell = cell_find(shm, &place, ptr, &segment);
+	struct cell cell = cell_find(shm, &place);
 	const struct ha_bucket *buckets;
 
 	if (!cell.bucket)
 		return LIVE_NO_CELL;
 	store_release(cell_key(&cell), load_relaxed(cell_key(&cell)) | HA_KEY_BUSY);
-	buckets = shm_at(shm, shm->segment[segment].offset);
-	return (uint64_t)segment << LIVE_CELL_BITS |
+	buckets = shm_at(shm, shm->segment[cell.segment].offset);
+	return (uint64_t)cell.segment << LIVE_CELL_BITS |
 	       ((uint64_t)(cell.bucket - buckets) * HA_CELLS + cell.index);
 }
 
@@ -293,13 +302,13 @@ static struct cell cell_held(const struct ha_shm *shm, uint64_t number)
 {
 	uint64_t segment = number >> LIVE_CELL_BITS;
 	uint64_t at = number & ((1ull << LIVE_CELL_BITS) - 1);
-	struct cell none = {NULL, 0}, cell;
+	struct cell none = {NULL, 0, 0}, cell;
 	struct ha_bucket *buckets;
 
 	if (segment >= segment_count(shm) || at / HA_CELLS >= shm->segment[segment].buckets)
 		return none;
 	buckets = shm_at(shm, shm->segment[segment].offset);
-	cell = (struct cell){&buckets[at / HA_CELLS], at % HA_CELLS};
+	cell = (struct cell){&buckets[at / HA_CELLS], at % HA_CELLS, (uint32_t)segment};
 	return load_relaxed(cell_key(&cell)) > KEY_WRITING ? cell : none;
 }
 
@@ -321,14 +330,14 @@ void live_release(struct ha_shm *shm, uint64_t number)
 uint64_t live_retire(struct ha_shm *shm, uint64_t number, struct live_block *ret)
 {
 	struct cell cell = cell_held(shm, number);
-	uint64_t ptr;
+	struct place place;
 
 	if (!cell.bucket)
 		return 0;
-	ptr = HA_KEY_PTR(load_relaxed(cell_key(&cell)));
+	place = place_of(HA_KEY_PTR(load_relaxed(cell_key(&cell))));
 	cell_read(&cell, ret);
-	cell_clear(&cell);
-	return ptr;
+	cell_clear(shm, &place, &cell);
+	return place.ptr;
 }
 
 bool live_update(struct ha_shm *shm, uint64_t number, uint64_t ptr, const struct live_block *block,

@@ -2,18 +2,20 @@
 /*
  * The live table: which blocks are in use, with size, site and time.
  *
- * A block may stand in one of two buckets of each segment. A new one goes to
- * the emptier of its two buckets in the newest segment. Cells are emptied when
- * a block is freed, and there are no chains and no tombstones: what an
+ * In each segment a block has a first bucket, which it shares with its
+ * neighbours, and others that depend on nothing but its address. A new one goes
+ * to the first that is not full, of the newest segment. Buckets count the blocks
+ * that have passed them by; where none has, a search ends. Cells are emptied
+ * when a block is freed, and there are no chains and no tombstones: what an
  * operation costs depends on the number of segments, not on the past.
  *
- * A cell's life, as its tag and key:
+ * A cell's life, as its key:
  *
- *	0,0 --insert--> tag,0 --> tag,key --take--> 0,key --> 0,0
- *				   |  ^
- *			      hold |  | release
- *				   v  |
- *			     tag,(key | HA_KEY_BUSY) --retire--> 0,0
+ *	0 --insert--> HA_KEY_BUSY --> key --take--> 0
+ *				      |  ^
+ *				 hold |  | release
+ *				      v  |
+ *			       key | HA_KEY_BUSY --retire--> 0
  *
  * Only the first step is contended, and only it is a compare-and-swap: a block
  * has one owner, who alone may free or reallocate it. A held cell is not found

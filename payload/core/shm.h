@@ -26,6 +26,23 @@ static inline bool word_replace(uint64_t *p, uint64_t old, uint64_t new)
 	return __atomic_compare_exchange_n(p, &old, new, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
+/*
+ * A byte that counts: one that has once been full no longer does, since it
+ * cannot be taken down again. Nobody waits: a turn is lost only to who made
+ * progress.
+ */
+enum byte_step { BYTE_UP = 1, BYTE_DOWN = UINT8_MAX };
+
+static inline void byte_count(uint8_t *byte, enum byte_step step)
+{
+	uint8_t value = load_relaxed(byte);
+
+	while (value != UINT8_MAX && (value || step == BYTE_UP) &&
+	       !__atomic_compare_exchange_n(byte, &value, (uint8_t)(value + step), false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 static inline void *shm_at(const struct ha_shm *shm, uint64_t offset)
 {
 	return (char *)shm + offset;
