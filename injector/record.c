@@ -28,6 +28,9 @@
 
 #define QUIET_NICE 10
 
+/* For a process that has given up its memory until it has ended. */
+#define END_WAIT_MS 5000
+
 struct record {
 	struct session *session;
 	const struct record_output *output;
@@ -160,15 +163,18 @@ static void line_show(struct record *record, uint64_t now_ns)
 static void target_ended(struct record *record, struct error *cause)
 {
 	const struct target *target = record->session->target;
+	struct pollfd end = {.fd = target_pidfd(target), .events = POLLIN};
 	enum exitstatus how;
 
 	record->ended = true;
 	/* Nothing of ours is left that could be taken out. */
 	record->session->attached = false;
-	if (target_is_alive(target)) {
+	if (target_is_another_program(target)) {
 		record->end = PROFILE_END_EXEC;
 		record->end_status = 0;
 	} else {
+		/* Its memory goes before it has a status. */
+		poll(&end, 1, END_WAIT_MS);
 		how = exitstatus_read(target_pidfd(target), target_pid(target),
 				      &record->end_status);
 		record->end = how == EXITSTATUS_KILLED ? PROFILE_END_KILLED : PROFILE_END_EXITED;

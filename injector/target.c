@@ -225,13 +225,22 @@ bool target_is_alive(const struct target *target)
 	return poll(&poll_fd, 1, 0) <= 0;
 }
 
-struct error *target_gone(const struct target *target)
+bool target_is_another_program(const struct target *target)
 {
 	struct stat_fields fields;
+	uint8_t byte;
 
-	/* A process gives up its memory before it has ended. */
-	if (target_is_alive(target) && stat_read(target->pid, target->file_tid, &fields) &&
-	    !(fields.flags & PF_EXITING))
+	/*
+	 * Nothing is mapped at 0: EIO. An address space that is no more: 0 bytes. A
+	 * process that ends gives it up, too, while it still counts as alive.
+	 */
+	return pread(target->mem_fd, &byte, 1, 0) == 0 && target_is_alive(target) &&
+	       stat_read(target->pid, target->pid, &fields) && !(fields.flags & PF_EXITING);
+}
+
+struct error *target_gone(const struct target *target)
+{
+	if (target_is_another_program(target))
 		return error_create(ERROR_GONE, "process %d has started another program",
 				    target->pid);
 	return error_create(ERROR_GONE, "process %d has ended", target->pid);
@@ -243,7 +252,6 @@ struct error *target_check(const struct target *target)
 
 	if (!target_is_alive(target))
 		return target_gone(target);
-	/* Nothing is mapped at 0: EIO. An address space that is no more: 0 bytes. */
 	return pread(target->mem_fd, &byte, 1, 0) == 0 ? target_gone(target) : NULL;
 }
 

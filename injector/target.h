@@ -54,6 +54,8 @@ bool target_try_lock(struct target *target);
 
 /* The process has not ended. It may have become another program: target_check(). */
 bool target_is_alive(const struct target *target);
+/* It lives on, in another address space than it had: after exec. False while it ends. */
+bool target_is_another_program(const struct target *target);
 /* NULL, or ERROR_GONE with what happened: it ended, or it started another program. */
 MUST_CHECK struct error *target_check(const struct target *target);
 
