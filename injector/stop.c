@@ -14,8 +14,8 @@
 
 #define NS_PER_S 1000000000ull
 
-/* Children may fork while they are cleaned. */
-#define ROUNDS_MAX 5
+/* Children may fork while they are cleaned, and end while they are looked for. */
+#define ROUNDS_MAX 10
 
 struct error *stop_run(const struct options *options, struct stop_result *ret)
 {
@@ -54,91 +54,147 @@ static void pids_deinit(struct pids *pids)
 	free(pids->pid);
 }
 
-static bool maps_shm(pid_t pid, const struct stat *shm)
+static struct error *pids_add(struct pids *pids, pid_t pid)
 {
-	CLEANUP(maps_deinit) struct maps maps = {0};
-	struct error *err = maps_read(pid, &maps);
+	struct error *err = array_grow(&pids->pid, pids->count, 1);
 
-	if (err) {
-		error_free(err);
-		return false;
-	}
-	for (size_t i = 0; i < maps.count; i++) {
-		if (maps.map[i].inode == shm->st_ino && maps.map[i].shared &&
-		    strstr(maps.map[i].path, "memfd:heapattach"))
+	if (!err)
+		pids->pid[pids->count++] = pid;
+	return err;
+}
+
+static bool pids_has(const struct pids *pids, pid_t pid)
+{
+	for (size_t i = 0; i < pids->count; i++) {
+		if (pids->pid[i] == pid)
 			return true;
 	}
 	return false;
 }
 
-static bool is_young(pid_t pid, uint64_t session_start_ns)
+/* A recording's children, as far as they are known. */
+struct family {
+	pid_t parent;
+	uint64_t session_start_ns;
+	struct stat shm;
+	struct pids failed; /* could not be cleaned */
+	size_t cleaned;
+};
+
+enum sharing {
+	SHARING_NOT,
+	SHARING_SHM,
+	SHARING_GONE, /* it ended before it could be looked at */
+};
+
+static enum sharing maps_shm(pid_t pid, const struct stat *shm)
+{
+	CLEANUP(maps_deinit) struct maps maps = {0};
+	struct error *err = maps_read(pid, &maps);
+	enum sharing without = error_is(err, ERROR_GONE) ? SHARING_GONE : SHARING_NOT;
+
+	error_free(err);
+	for (size_t i = 0; i < maps.count; i++) {
+		if (maps.map[i].inode == shm->st_ino && maps.map[i].shared &&
+		    strstr(maps.map[i].path, "memfd:heapattach"))
+			return SHARING_SHM;
+	}
+	return without;
+}
+
+static enum sharing child_look(const struct family *family, pid_t pid)
 {
 	uint64_t tick_ns = NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK);
 	struct procfacts facts;
 	struct error *err = procfacts_read("/proc", pid, &facts);
 
-	if (!err)
-		return (facts.start_time + 1) * tick_ns >= session_start_ns;
-	error_free(err);
-	return false;
+	if (err) {
+		error_free(err);
+		return SHARING_GONE;
+	}
+	if (facts.kernel_thread || (facts.start_time + 1) * tick_ns < family->session_start_ns)
+		return SHARING_NOT;
+	return maps_shm(pid, &family->shm);
 }
 
-/* Processes but for the target that have this session's shm mapped. */
-static struct error *sharers_find(const struct session *session, const struct stat *shm,
-				  uint64_t session_start_ns, struct pids *ret)
+/*
+ * Processes that have this session's shm mapped; not the target, nor those that
+ * failed before. *again_ret: look once more. One that has ended since the kernel
+ * made its list of processes may have forked another that is not in it: that is
+ * how a daemon begins.
+ */
+static struct error *sharers_find(const struct family *family, struct pids *ret, bool *again_ret)
 {
 	const struct dirent *entry;
 	struct error *err = NULL;
 	DIR *proc = opendir("/proc");
 
+	*again_ret = false;
 	if (!proc)
 		return error_create(ERROR_OS, "cannot list /proc to find forked children");
 	while (!err && (entry = readdir(proc))) {
 		pid_t pid = atoi(entry->d_name);
+		enum sharing sharing;
 
-		if (pid <= 0 || pid == getpid() || pid == target_pid(session->target) ||
-		    !is_young(pid, session_start_ns) || !maps_shm(pid, shm))
+		if (pid <= 0 || pid == getpid() || pid == family->parent ||
+		    pids_has(&family->failed, pid))
 			continue;
-		err = array_grow(&ret->pid, ret->count, 1);
-		if (!err)
-			ret->pid[ret->count++] = pid;
+		sharing = child_look(family, pid);
+		if (sharing == SHARING_SHM)
+			err = pids_add(ret, pid);
+		*again_ret |= sharing != SHARING_NOT;
 	}
 	closedir(proc);
 	return err;
 }
 
 /* One that ended meanwhile, or became another program, is clean. */
-static struct error *child_clean(pid_t pid, const struct stat *shm, size_t *count)
+static struct error *child_clean(struct family *family, pid_t pid)
 {
 	const struct options options = {.command = OPTIONS_STOP, .pid = pid};
 	struct stop_result result;
 	struct error *err = stop_run(&options, &result);
 
-	if (err && !maps_shm(pid, shm)) {
+	if (err && maps_shm(pid, &family->shm) != SHARING_SHM) {
 		error_free(err);
 		return NULL;
 	}
-	*count += !err;
+	family->cleaned += !err;
+	if (err)
+		error_keep_first(&err, pids_add(&family->failed, pid));
 	return err;
+}
+
+static struct error *family_clean(struct family *family)
+{
+	struct error *first = NULL;
+	bool again = true;
+
+	for (unsigned int round = 0; round < ROUNDS_MAX && again; round++) {
+		CLEANUP(pids_deinit) struct pids pids = {0};
+		struct error *err = sharers_find(family, &pids, &again);
+
+		error_keep_first(&first, err);
+		for (size_t i = 0; i < pids.count; i++)
+			error_keep_first(&first, child_clean(family, pids.pid[i]));
+	}
+	return first;
 }
 
 struct error *stop_children(const struct session *session, uint64_t session_start_ns,
 			    size_t *count_ret)
 {
-	struct error *first = NULL;
-	struct stat shm;
+	struct family family = {
+		.parent = target_pid(session->target),
+		.session_start_ns = session_start_ns,
+	};
+	struct error *err;
 
 	*count_ret = 0;
-	if (!session->shm || fstat(session->shm->fd, &shm))
+	if (!session->shm || fstat(session->shm->fd, &family.shm))
 		return NULL;
-	for (unsigned int round = 0; round < ROUNDS_MAX && !first; round++) {
-		CLEANUP(pids_deinit) struct pids pids = {0};
-
-		first = sharers_find(session, &shm, session_start_ns, &pids);
-		if (!pids.count)
-			break;
-		for (size_t i = 0; i < pids.count; i++)
-			error_keep_first(&first, child_clean(pids.pid[i], &shm, count_ret));
-	}
-	return first;
+	err = family_clean(&family);
+	pids_deinit(&family.failed);
+	*count_ret = family.cleaned;
+	return err;
 }

@@ -352,3 +352,10 @@ uint64_t procstate_mapped(pid_t pid, const char *part)
 	}
 	return bytes;
 }
+
+void procstate_expect_left(pid_t pid)
+{
+	ck_assert_uint_eq(procstate_mapped(pid, "memfd:heapattach ("), 0);
+	ck_assert_uint_eq(procstate_mapped(pid, "memfd:heapattach-core"), 0);
+	ck_assert_uint_eq(procstate_status(pid, "TracerPid", 10), 0);
+}

@@ -75,4 +75,10 @@ const struct procstate_mapping *procstate_filter(const struct procstate *state);
 /* Bytes of mappings of @pid whose path contains @part. */
 uint64_t procstate_mapped(pid_t pid, const char *part);
 
+/*
+ * We have left @pid: neither shm nor core is mapped, nobody traces it. The gate
+ * has no name to look for, entry stays.
+ */
+void procstate_expect_left(pid_t pid);
+
 #endif

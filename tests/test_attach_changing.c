@@ -5,9 +5,14 @@
 #include "resolver/cleanup.h"
 #include "tests/matrix.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 /* The loader's counter is looked at ten times a second. */
 #define NOTICED_MS 250
@@ -116,10 +121,85 @@ START_TEST(ends_when_another_program_begins)
 }
 END_TEST
 
+/* ---- daemons */
+
+/* Who connects is the target from now on. It is our child since its parents are gone. */
+static void daemon_accept(int listener)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	struct pollfd wait = {.fd = listener, .events = POLLIN};
+
+	ck_assert_int_eq(child_wait(&matrix.target, 20000), 0);
+	child_end(&matrix.target);
+	ck_assert_int_eq(poll(&wait, 1, 60000), 1);
+	matrix.target.input = accept(listener, NULL, NULL);
+	matrix.target.output = dup(matrix.target.input);
+	ck_assert_int_eq(getsockopt(matrix.target.input, SOL_SOCKET, SO_PEERCRED, &peer, &size), 0);
+	matrix.pid = matrix.target.pid = peer.pid;
+	ck_assert_str_eq(child_line(&matrix.target), "ok");
+}
+
+static int listen_at(struct sockaddr_un *address, const char *path)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	ck_assert_uint_lt(strlen(path), sizeof(address->sun_path));
+	strcpy(address->sun_path, path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)address, sizeof(*address)), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	return fd;
+}
+
+static void recording_ended_with_the_parent(void)
+{
+	run_finish(&matrix.run, 60);
+	ck_assert_msg(matrix.run.status == 0, "ended with %d: %s", matrix.run.status,
+		      matrix.run.err);
+	ck_assert_msg(strstr(matrix.run.err, "forked children cleaned"), "%s", matrix.run.err);
+	CLEANUP(json_freep)
+	struct json *report =
+		run_report_json(&matrix.folder, folder_file(&matrix.folder, "row.hap"));
+	matrix_expect_kept(&matrix, report);
+	ck_assert_str_eq(json_text(report, "end.reason"), "exited");
+	ck_assert_int_eq(json_count(report, "end.status"), 0);
+}
+
+/* Two forks, setsid(), every descriptor closed: by the book. */
+START_TEST(leaves_a_daemon_that_its_target_became)
+{
+	CLEANUP(closep) int listener = -1;
+	struct sockaddr_un address;
+	char command[160];
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	listener = listen_at(&address, folder_file(&matrix.folder, "socket"));
+	snprintf(command, sizeof(command), "daemonise %s", address.sun_path);
+	matrix_start(&matrix, "changer");
+	run_start(&matrix.run, &matrix.folder, "-p %d --exact -o %s", matrix.pid,
+		  folder_file(&matrix.folder, "row.hap"));
+	run_wait_attached(&matrix.run, matrix.pid);
+	matrix_keep(&matrix);
+	child_send(&matrix.target, command);
+	daemon_accept(listener);
+	recording_ended_with_the_parent();
+	procstate_expect_left(matrix.pid);
+	matrix_check(&matrix);
+	/* And it can be attached to. */
+	run_deinit(&matrix.run);
+	unlink(folder_file(&matrix.folder, "row.hap"));
+	procstate_deinit(&matrix.before);
+	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix.keeps = 0;
+	matrix_row_works(&matrix, "becomes a daemon: the child runs on, all closed");
+}
+END_TEST
+
 Suite *attach_changing_suite(void)
 {
 	Suite *suite = suite_create("attach_changing");
-	TCase *tcase = tcase_create("changing");
+	TCase *tcase = tcase_create("changing"), *daemons = tcase_create("daemons");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 90);
@@ -127,5 +207,10 @@ Suite *attach_changing_suite(void)
 	tcase_add_test(tcase, works_while_its_root_changes);
 	tcase_add_test(tcase, ends_when_another_program_begins);
 	suite_add_tcase(suite, tcase);
+
+	tcase_add_checked_fixture(daemons, setup, teardown);
+	tcase_set_timeout(daemons, 120);
+	tcase_add_test(daemons, leaves_a_daemon_that_its_target_became);
+	suite_add_tcase(suite, daemons);
 	return suite;
 }

@@ -81,14 +81,6 @@ static void stop(pid_t pid, const char *answer)
 	run_deinit(&run);
 }
 
-static void expect_nothing_of_ours(pid_t pid)
-{
-	/* Shm and core; the gate has no name, entry stays. */
-	ck_assert_uint_eq(procstate_mapped(pid, "memfd:heapattach ("), 0);
-	ck_assert_uint_eq(procstate_mapped(pid, "memfd:heapattach-core"), 0);
-	ck_assert_uint_eq(procstate_status(pid, "TracerPid", 10), 0);
-}
-
 /* ---- check */
 
 START_TEST(check_tells_the_plan_and_changes_nothing)
@@ -136,7 +128,7 @@ static void stop_cleans_up(const char *loader)
 	ck_assert_uint_gt(procstate_mapped(target.pid, "memfd:heapattach ("), 0);
 	child_expect(&target, "check", "ok");
 	stop(target.pid, "12 slots put back, 3 mappings removed");
-	expect_nothing_of_ours(target.pid);
+	procstate_expect_left(target.pid);
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	child_expect(&target, "check", "ok");
@@ -182,7 +174,7 @@ START_TEST(next_attach_takes_over_after_killed_programs)
 	}
 	record_start_again("last.hap");
 	record_end();
-	expect_nothing_of_ours(target.pid);
+	procstate_expect_left(target.pid);
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	child_expect(&target, "stop", "ended");
@@ -236,7 +228,7 @@ START_TEST(living_children_are_clean_after_the_stop)
 	child_expect(&target, "clean", "hooked");
 	record_end();
 	child_expect(&target, "clean", "clean");
-	expect_nothing_of_ours(child);
+	procstate_expect_left(child);
 	child_expect(&target, "stop", "ended");
 	ck_assert_int_eq(child_wait(&target, 20000), 0);
 }

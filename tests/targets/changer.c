@@ -12,6 +12,9 @@
  *	close, setuid, chroot DIR	what a daemon does
  *	check, keep N, stop	as witness
  *	exec			become this program anew: "ready" again
+ *	daemonise PATH		the process ends, a grandchild runs on with all
+ *				descriptors closed; it says "ok" and goes on on a
+ *				connection to the socket PATH
  */
 #include "tests/targets/witness.h"
 
@@ -21,7 +24,9 @@
 #include <netdb.h>
 #include <pwd.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -303,6 +308,45 @@ static bool run_chroot(const char *argument)
 	return !chroot(argument) && !chdir("/");
 }
 
+/* The parent is gone when this returns in the child. */
+static void fork_and_leave(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid < 0)
+		target_fail("fork");
+	if (pid > 0)
+		_exit(0);
+	while (getppid() == parent)
+		usleep(1000);
+}
+
+static bool connect_as_input(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+	return fd >= 0 && !connect(fd, (struct sockaddr *)&address, sizeof(address)) &&
+	       dup2(fd, STDIN_FILENO) == STDIN_FILENO && dup2(fd, STDOUT_FILENO) == STDOUT_FILENO &&
+	       !close(fd);
+}
+
+static bool run_daemonise(const char *path)
+{
+	witness_end();
+	fork_and_leave();
+	setsid();
+	fork_and_leave();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (chdir("/") || close_range(0, ~0u, 0) || open("/dev/null", O_RDWR) != STDIN_FILENO ||
+	    dup(STDIN_FILENO) != STDOUT_FILENO || dup(STDIN_FILENO) != STDERR_FILENO ||
+	    !connect_as_input(path))
+		_exit(1);
+	witness_start();
+	return true;
+}
+
 static bool run_exec(const char *argument)
 {
 	execl("/proc/self/exe", "changer", NULL);
@@ -318,7 +362,7 @@ static const struct {
 	{"vfork", run_vfork},	  {"spawn", run_spawn},	      {"popen", run_popen},
 	{"system", run_system},	  {"fibers", run_fibers},     {"altstack", run_altstack},
 	{"threads", run_threads}, {"close", run_close},	      {"setuid", run_setuid},
-	{"chroot", run_chroot},	  {"exec", run_exec},
+	{"chroot", run_chroot},	  {"exec", run_exec},	      {"daemonise", run_daemonise},
 };
 
 static const char *answer(char *line)

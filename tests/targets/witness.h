@@ -39,6 +39,7 @@ static struct {
 	bool stopping;
 	bool eintr_allowed; /* somebody stops and continues us by signals */
 	int idle[2];	    /* a pipe that nobody writes to before the end */
+	int epoll;
 	bool fd_open[WITNESS_FDS];
 	sigset_t blocked;
 	struct sigaction action[65];
@@ -126,14 +127,10 @@ static void poll_round(struct witness *self)
 
 static void epoll_round(struct witness *self)
 {
-	static int fd;
 	struct epoll_event event;
-	uint64_t start;
+	uint64_t start = target_now_ns();
 
-	if (!fd)
-		fd = epoll_create1(EPOLL_CLOEXEC);
-	start = target_now_ns();
-	call_ended("epoll_wait", epoll_wait(fd, &event, 1, CALL_MS) == 0, start);
+	call_ended("epoll_wait", epoll_wait(witness.epoll, &event, 1, CALL_MS) == 0, start);
 }
 
 static void futex_round(struct witness *self)
@@ -226,6 +223,8 @@ static void *witness_main(void *arg)
 	for (size_t i = 0; i < WITNESS_BLOCKS; i++) {
 		block_verify(self->block[i].data, self->block[i].size, (unsigned char)i);
 		free(self->block[i].data);
+		self->block[i].data = NULL;
+		self->block[i].size = 0;
 	}
 	return NULL;
 }
@@ -245,16 +244,16 @@ static void witness_start(void)
 	struct sigaction action = {.sa_handler = signal_handler, .sa_flags = SA_RESTART};
 
 	sigaddset(&action.sa_mask, SIGUSR2);
-	if (sigaction(SIGUSR1, &action, NULL) || pipe2(witness.idle, O_CLOEXEC))
+	witness.stopping = false;
+	witness.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (sigaction(SIGUSR1, &action, NULL) || pipe2(witness.idle, O_CLOEXEC) ||
+	    witness.epoll < 0)
 		target_fail("set-up");
 	for (size_t i = 0; i < WITNESSES; i++) {
 		witnesses[i].random = 0x9e3779b97f4a7c15u * (i + 1);
 		if (pthread_create(&witnesses[i].thread, NULL, witness_main, &witnesses[i]))
 			target_fail("pthread_create");
 	}
-	/* epoll_round() opens its descriptor. */
-	while (!__atomic_load_n(&witnesses[4].rounds, __ATOMIC_RELAXED))
-		usleep(1000);
 	witness_remember();
 }
 
@@ -311,6 +310,7 @@ static const char *witness_check(void)
 	return __atomic_load_n(&witness.violation, __ATOMIC_RELAXED);
 }
 
+/* It may be started again. */
 static void witness_end(void)
 {
 	__atomic_store_n(&witness.stopping, true, __ATOMIC_RELAXED);
@@ -318,6 +318,9 @@ static void witness_end(void)
 		target_fail("write");
 	for (size_t i = 0; i < WITNESSES; i++)
 		pthread_join(witnesses[i].thread, NULL);
+	close(witness.idle[0]);
+	close(witness.idle[1]);
+	close(witness.epoll);
 }
 
 #endif
