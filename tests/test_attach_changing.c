@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -196,10 +197,73 @@ START_TEST(leaves_a_daemon_that_its_target_became)
 }
 END_TEST
 
+/* ---- prefork servers */
+
+#define WORKERS 6
+
+static void worker_is_attached_to(pid_t worker)
+{
+	const char *file = folder_file(&matrix.folder, "worker.hap");
+	struct run *run = &matrix.run;
+
+	run_deinit(run);
+	run_program(run, &matrix.folder, "-p %d --exact -d 1 -q -o %s", worker, file);
+	ck_assert_msg(run->status == 0, "ended with %d: %s", run->status, run->err);
+	CLEANUP(json_freep) struct json *report = run_report_json(&matrix.folder, file);
+	ck_assert_uint_gt(json_count(report, "totals.alloc_count"), 100);
+	procstate_expect_left(worker);
+}
+
+/* Half of the workers that are forked meanwhile die soon, half are there at the end and after. */
+START_TEST(works_on_a_prefork_server)
+{
+	uint64_t forks;
+	pid_t worker;
+
+	matrix_start(&matrix, "prefork -w %d", WORKERS);
+	matrix_record(&matrix, "");
+	child_expect(&matrix.target, "count", "ok");
+	matrix_check(&matrix);
+	matrix_keep(&matrix);
+	matrix_check(&matrix);
+	child_expect(&matrix.target, "clean", "hooked");
+	forks = strtoull(child_ask(&matrix.target, "counted"), NULL, 10);
+	ck_assert_uint_ge(forks, WORKERS / 2);
+	CLEANUP(json_freep) struct json *report = matrix_record_end(&matrix);
+	matrix_expect_kept(&matrix, report);
+	ck_assert_uint_eq(matrix_blocks(report, "fork_counted"), forks);
+	ck_assert_uint_eq(matrix_blocks(report, "request_serve"), 0);
+	child_expect(&matrix.target, "clean", "clean");
+	matrix_check(&matrix);
+	ck_assert_int_eq(sscanf(child_ask(&matrix.target, "stay"), "staying %d", &worker), 1);
+	procstate_expect_left(worker);
+	worker_is_attached_to(worker);
+	child_expect(&matrix.target, "clean", "clean");
+	matrix_expect_unharmed(&matrix);
+	matrix_tell("prefork server, workers die and are replaced", "works");
+}
+END_TEST
+
+START_TEST(prefork_server_is_not_harmed_by_attaches)
+{
+	static const char *const modes[] = {"--exact", "", "--interval 64K"};
+
+	matrix_start(&matrix, "prefork -w %d", WORKERS);
+	matrix.ignore |= PROCSTATE_FILTER;
+	for (int i = 0; i < tests_cycles(3); i++) {
+		matrix_cycle(&matrix, modes[i % 3]);
+		matrix_check(&matrix);
+		child_expect(&matrix.target, "clean", "clean");
+	}
+	matrix_expect_unharmed(&matrix);
+}
+END_TEST
+
 Suite *attach_changing_suite(void)
 {
 	Suite *suite = suite_create("attach_changing");
-	TCase *tcase = tcase_create("changing"), *daemons = tcase_create("daemons");
+	TCase *tcase = tcase_create("changing"), *prefork = tcase_create("prefork");
+	TCase *daemons = tcase_create("daemons");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 90);
@@ -212,5 +276,11 @@ Suite *attach_changing_suite(void)
 	tcase_set_timeout(daemons, 120);
 	tcase_add_test(daemons, leaves_a_daemon_that_its_target_became);
 	suite_add_tcase(suite, daemons);
+
+	tcase_add_checked_fixture(prefork, setup, teardown);
+	tcase_set_timeout(prefork, 90);
+	tcase_add_test(prefork, works_on_a_prefork_server);
+	tcase_add_test(prefork, prefork_server_is_not_harmed_by_attaches);
+	suite_add_tcase(suite, prefork);
 	return suite;
 }

@@ -50,6 +50,7 @@ $(BUILD)/targets/deadlock_ctor: $(BUILD)/targets/libctor.so
 TARGET_LIBS_deadlock_ctor = -rdynamic
 TARGET_LIBS_atfork_jemalloc = -ljemalloc
 TARGET_CFLAGS_forker = -fno-plt -fPIE
+TARGET_CFLAGS_prefork = -fno-plt -fPIE
 
 # The same storm for other C libraries and machines, where the compiler for
 # them is installed.
