@@ -222,11 +222,23 @@ static struct error *plan_image(struct session *session)
 		   : preflight_image(&session->memory, &session->modules, &session->preflight);
 }
 
+/* Memory that a process has given up, since it ends, looks as if nothing were in it. */
+static struct error *gone_or(const struct session *session, struct error *err)
+{
+	struct error *gone = err ? target_check(session->target) : NULL;
+
+	if (gone)
+		error_free(err);
+	return gone ? gone : err;
+}
+
 struct error *session_plan(struct session *session)
 {
 	struct error *err = plan_image(session);
 
-	return err ? err : busy_note(session, plan_slots(session));
+	if (!err)
+		err = busy_note(session, plan_slots(session));
+	return gone_or(session, err);
 }
 
 /* Where the main thread's stack is; it may still grow down to what lies below. */
