@@ -182,13 +182,20 @@ static void target_ended(struct record *record, struct error *cause)
 	error_free(cause);
 }
 
+static void complain(const struct record *record, struct error *err)
+{
+	record->output->warn(error_message(err));
+	error_free(err);
+}
+
 /* Not fatal: said once, recording goes on. */
 static void trouble(struct record *record, struct error *err)
 {
-	if (!record->warned)
-		record->output->warn(error_message(err));
+	if (record->warned)
+		error_free(err);
+	else
+		complain(record, err);
 	record->warned = true;
-	error_free(err);
 }
 
 static void step(struct record *record)
@@ -283,7 +290,7 @@ static void children_clean(struct record *record)
 	struct error *err = stop_children(record->session, record->begin_ns, &count);
 
 	if (err)
-		trouble(record, err);
+		complain(record, err);
 	if (count)
 		say(record, "%zu forked children cleaned", count);
 }
@@ -313,7 +320,7 @@ static struct error *run(struct record *record, const struct options *options)
 		if (error_is(err, ERROR_GONE))
 			target_ended(record, err);
 		else if (err)
-			trouble(record, err);
+			complain(record, err);
 	}
 	children_clean(record);
 	be_quiet(record, true);

@@ -222,6 +222,20 @@ static struct error *stop_once(struct session *session)
 	return err ? err : remove_err;
 }
 
+/* What could not be taken out, and what to do about it, unless @err says so itself. */
+static struct error *kept_error(const struct session *session, struct error *err)
+{
+	pid_t pid = target_pid(session->target);
+
+	if (!err || error_is(err, ERROR_BUSY) || error_is(err, ERROR_GONE) ||
+	    (!session_slots_hooked(session) && !objects_left(session)))
+		return err;
+	return error_prefix(err,
+			    "process %d keeps our hooks, which pass calls on now; who may trace it "
+			    "takes them out by heapattach stop -p %d",
+			    pid, pid);
+}
+
 /* A worker that dies, by whatever hand, leaves the rest to the next one. */
 struct error *session_stop(struct session *session)
 {
@@ -235,7 +249,7 @@ struct error *session_stop(struct session *session)
 		if (!session_slots_hooked(session) && !objects_left(session))
 			break;
 	}
-	return err;
+	return kept_error(session, err);
 }
 
 /* ------------------------------------------------------------------------

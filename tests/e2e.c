@@ -259,8 +259,8 @@ void child_end(struct child *child)
 
 /* ---- runs to the end */
 
-static void run_start_argv(struct run *ret, const struct folder *folder, const char *user,
-			   const char *const argv[])
+void run_start_argv(struct run *ret, const struct folder *folder, const char *user,
+		    const char *const argv[])
 {
 	static unsigned int number;
 	int out;

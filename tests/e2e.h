@@ -85,6 +85,9 @@ struct run {
 /* Start the program with arguments separated by spaces. */
 void run_start(struct run *ret, const struct folder *folder, const char *arguments, ...)
 	PRINTF(3, 4);
+/* The same for a copy of it: argv[0], run as an account or, with NULL, as ourselves. */
+void run_start_argv(struct run *ret, const struct folder *folder, const char *user,
+		    const char *const argv[]);
 /* Wait for its end and read what it wrote; fails if it runs longer than @timeout_s. */
 void run_finish(struct run *run, unsigned int timeout_s);
 /* Both; two minutes at most. */

@@ -40,10 +40,15 @@ static void wait_ready(struct matrix *matrix)
 	procstate_read_steady(matrix->pid, &matrix->before);
 }
 
+void matrix_start_user(struct matrix *matrix, const char *user, const char *const argv[])
+{
+	child_start(&matrix->target, &matrix->folder, user, argv);
+	wait_ready(matrix);
+}
+
 void matrix_start_argv(struct matrix *matrix, const char *const argv[])
 {
-	child_start(&matrix->target, &matrix->folder, NULL, argv);
-	wait_ready(matrix);
+	matrix_start_user(matrix, NULL, argv);
 }
 
 void matrix_start(struct matrix *matrix, const char *command, ...)

@@ -30,6 +30,8 @@ void matrix_teardown(struct matrix *matrix);
 void matrix_start(struct matrix *matrix, const char *command, ...) PRINTF(2, 3);
 /* The same with any program. */
 void matrix_start_argv(struct matrix *matrix, const char *const argv[]);
+/* And as an account; NULL = as ourselves. */
+void matrix_start_user(struct matrix *matrix, const char *user, const char *const argv[]);
 
 /* Begin an exact recording, with more arguments; it records when this returns. */
 void matrix_record(struct matrix *matrix, const char *arguments);

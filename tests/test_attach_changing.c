@@ -47,7 +47,9 @@ static const struct {
 	{"altstack", "handlers on a sigaltstack that allocate"},
 	{"threads", "threads come and go"},
 	{"close", "all unused descriptors closed"},
-	{"setuid", "setuid"},
+	{"setuid", "setuid, one thread"},
+	{"setuids", "setuid, all threads"},
+	{"undumpable", "becomes undumpable"},
 };
 
 /* In the middle of a recording, while its end comes, and after it. */
@@ -119,6 +121,70 @@ START_TEST(ends_when_another_program_begins)
 	procstate_read_steady(matrix.pid, &matrix.before);
 	matrix.keeps = 0;
 	matrix_row_works(&matrix, "exec");
+}
+END_TEST
+
+/* ---- without privileges */
+
+/* By Yama; without it they may. */
+static bool may_users_trace(void)
+{
+	static const char path[] = "/proc/sys/kernel/yama/ptrace_scope";
+	CLEANUP(freep) char *scope = access(path, R_OK) ? NULL : tests_read_file(path);
+
+	return !scope || scope[0] == '0';
+}
+
+/* Both belong to the same user, who has no further rights. */
+static void record_as_nobody(void)
+{
+	CLEANUP(freep) char *program = tests_build_path("heapattach");
+	CLEANUP(freep) char *changer = tests_build_path("targets/changer");
+	char pid[16];
+	const char *const target_argv[] = {"./changer", NULL};
+	const char *const argv[] = {"./heapattach", "-p", pid,	     "--exact",
+				    "-q",	    "-o", "row.hap", NULL};
+
+	/* Where that user can get at them. */
+	free(command_run(&matrix.folder, NULL, 10, "cp %s %s .", program, changer));
+	ck_assert_int_eq(chmod(matrix.folder.path, 0777), 0);
+	matrix_start_user(&matrix, "nobody", target_argv);
+	snprintf(pid, sizeof(pid), "%d", matrix.pid);
+	run_start_argv(&matrix.run, &matrix.folder, "nobody", argv);
+	run_wait_attached(&matrix.run, matrix.pid);
+}
+
+START_TEST(hooks_pass_calls_on_if_the_right_to_trace_is_lost)
+{
+	CLEANUP(run_deinit) struct run stop = {0};
+
+	if (!may_users_trace()) {
+		matrix_left_out("becomes undumpable, recorded by its own user",
+				"users may not trace their own processes here");
+		return;
+	}
+	record_as_nobody();
+	matrix_keep(&matrix);
+	child_expect(&matrix.target, "undumpable", "ok");
+	matrix_keep(&matrix);
+	ck_assert_int_eq(kill(matrix.run.child.pid, SIGINT), 0);
+	run_finish(&matrix.run, 60);
+	ck_assert_int_eq(matrix.run.status, 0);
+	ck_assert_msg(strstr(matrix.run.err, "keeps our hooks, which pass calls on now"), "%s",
+		      matrix.run.err);
+	CLEANUP(json_freep)
+	struct json *report =
+		run_report_json(&matrix.folder, folder_file(&matrix.folder, "row.hap"));
+	matrix_expect_kept(&matrix, report);
+	matrix_keep(&matrix);
+	matrix_check(&matrix);
+	run_program(&stop, &matrix.folder, "stop -p %d", matrix.pid);
+	ck_assert_msg(stop.status == 0, "%s", stop.err);
+	ck_assert_ptr_nonnull(strstr(stop.out, "is clean"));
+	procstate_expect_left(matrix.pid);
+	matrix_expect_unharmed(&matrix);
+	matrix_tell("becomes undumpable, recorded by its own user",
+		    "works: hooks pass on, `stop` takes them out with the right to trace");
 }
 END_TEST
 
@@ -263,7 +329,7 @@ Suite *attach_changing_suite(void)
 {
 	Suite *suite = suite_create("attach_changing");
 	TCase *tcase = tcase_create("changing"), *prefork = tcase_create("prefork");
-	TCase *daemons = tcase_create("daemons");
+	TCase *daemons = tcase_create("daemons"), *rights = tcase_create("rights");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 90);
@@ -271,6 +337,11 @@ Suite *attach_changing_suite(void)
 	tcase_add_test(tcase, works_while_its_root_changes);
 	tcase_add_test(tcase, ends_when_another_program_begins);
 	suite_add_tcase(suite, tcase);
+
+	tcase_add_checked_fixture(rights, setup, teardown);
+	tcase_set_timeout(rights, 60);
+	tcase_add_test(rights, hooks_pass_calls_on_if_the_right_to_trace_is_lost);
+	suite_add_tcase(suite, rights);
 
 	tcase_add_checked_fixture(daemons, setup, teardown);
 	tcase_set_timeout(daemons, 120);

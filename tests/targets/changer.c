@@ -9,7 +9,9 @@
  *	nss, iconv		have the C library load its own modules
  *	fork, vfork, spawn, popen, system	processes
  *	fibers, altstack, threads	stacks
- *	close, setuid, chroot DIR	what a daemon does
+ *	close, setuid, setuids, chroot DIR	what a daemon does; one thread becomes
+ *				another user, or all of them, which interrupts calls
+ *	undumpable		as after exec of a set-user-ID program
  *	check, keep N, stop	as witness
  *	exec			become this program anew: "ready" again
  *	daemonise PATH		the process ends, a grandchild runs on with all
@@ -303,6 +305,22 @@ static bool run_setuid(const char *argument)
 	return good;
 }
 
+/* By the C library: each thread gets a signal for it, which interrupts its call. */
+static bool run_setuids(const char *argument)
+{
+	bool good;
+
+	witness.eintr_allowed = true;
+	good = !setresuid(NOBODY, NOBODY, NOBODY);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return good;
+}
+
+static bool run_undumpable(const char *argument)
+{
+	return !prctl(PR_SET_DUMPABLE, 0);
+}
+
 static bool run_chroot(const char *argument)
 {
 	return !chroot(argument) && !chdir("/");
@@ -357,12 +375,16 @@ static const struct {
 	const char *name;
 	bool (*run)(const char *argument);
 } commands[] = {
-	{"local", run_local},	  {"deepbind", run_deepbind}, {"space", run_space},
-	{"nss", run_nss},	  {"iconv", run_iconv},	      {"fork", run_fork},
-	{"vfork", run_vfork},	  {"spawn", run_spawn},	      {"popen", run_popen},
-	{"system", run_system},	  {"fibers", run_fibers},     {"altstack", run_altstack},
-	{"threads", run_threads}, {"close", run_close},	      {"setuid", run_setuid},
-	{"chroot", run_chroot},	  {"exec", run_exec},	      {"daemonise", run_daemonise},
+	{"local", run_local},	  {"deepbind", run_deepbind},
+	{"space", run_space},	  {"nss", run_nss},
+	{"iconv", run_iconv},	  {"fork", run_fork},
+	{"vfork", run_vfork},	  {"spawn", run_spawn},
+	{"popen", run_popen},	  {"system", run_system},
+	{"fibers", run_fibers},	  {"altstack", run_altstack},
+	{"threads", run_threads}, {"close", run_close},
+	{"setuid", run_setuid},	  {"chroot", run_chroot},
+	{"exec", run_exec},	  {"daemonise", run_daemonise},
+	{"setuids", run_setuids}, {"undumpable", run_undumpable},
 };
 
 static const char *answer(char *line)

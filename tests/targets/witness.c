@@ -18,7 +18,6 @@
  *	keep N		allocate N blocks of 100 bytes in keep_blocks() for good: "kept"
  *	rounds		how often blocks were allocated or resized so far
  *	fill		allocate and fill blocks of 64 KiB without end
- *	setuid		become another user, which interrupts calls: "ok"
  *	stop		"ended", with status 0
  */
 #include "tests/targets/witness.h"
@@ -203,9 +202,6 @@ int main(int argc, char **argv)
 			target_say("%lu", witness_rounds());
 		} else if (!strcmp(line, "fill")) {
 			fill_memory();
-		} else if (!strcmp(line, "setuid")) {
-			become_nobody();
-			target_say("ok");
 		} else {
 			wrong = witness_check();
 			target_say("%s", wrong ? wrong : "ok");
