@@ -232,7 +232,7 @@ $(BUILD)/bench/symbolize: $(call objects,tests/bench/symbolize.c) $(LIB_OBJ)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
 
 .PHONY: bench
-bench: all targets $(BUILD)/bench/symbolize ## pauses and cost, beside other profilers that are installed: an hour
+bench: all targets $(BUILD)/bench/symbolize ## what an attach costs, beside other profilers that are installed: an hour
 	@scripts/bench $(BUILD)
 	@scripts/bench-peers $(BUILD)
 
