@@ -6,9 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "injector/payload_image.h"
 #include "injector/procmem.h"
 
 /*
@@ -206,16 +208,30 @@ static struct error *advise(struct borrow *borrow, const struct journal_mapping 
 	return remote_call(borrow, "madvise", SYS_madvise, args, &ret);
 }
 
-/* A worker may have died after it closed one: the number may be the program's by now. */
-static bool is_our_fd(const struct inject *inject, int fd)
+/* What @fd of the target is open on; false: it is closed. */
+static bool file_read(const struct inject *inject, int fd, struct ha_file *ret)
 {
-	char path[64], link[64];
-	ssize_t length;
+	char path[64];
+	struct stat info;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", target_file_tid(inject->target), fd);
-	length = readlink(path, link, sizeof(link) - 1);
-	link[length < 0 ? 0 : length] = '\0';
-	return !strncmp(link, "socket:", 7) || !strncmp(link, "/memfd:heapattach", 17);
+	if (stat(path, &info))
+		return false;
+	*ret = (struct ha_file){.device = info.st_dev, .inode = info.st_ino};
+	return true;
+}
+
+/*
+ * The number may be the program's by now: after a worker that died when it had
+ * closed one, or since the program closes all that it has not opened itself.
+ */
+static bool is_our_fd(const struct inject *inject, int fd)
+{
+	const struct ha_file *noted = journal_file(inject->journal, fd);
+	struct ha_file now;
+
+	return noted && file_read(inject, fd, &now) && now.device == noted->device &&
+	       now.inode == noted->inode;
 }
 
 static struct error *remote_close(const struct inject *inject, struct borrow *borrow, int fd)
@@ -258,8 +274,12 @@ static struct error *fds_note(struct inject *inject)
 	if (err)
 		return err;
 	for (i = 0; i < journal->pending_count; i++) {
-		if (fds[i] >= 0)
-			journal_add_fd(journal, fds[i]);
+		struct ha_file file;
+
+		if (fds[i] >= 0 && file_read(inject, fds[i], &file))
+			journal_add_fd(journal, fds[i], &file);
+		else if (fds[i] >= 0)
+			inject->fds_lost = true;
 	}
 	journal->pending_fds = 0;
 	return NULL;
@@ -274,6 +294,22 @@ static struct error *fds_note_after(struct inject *inject, struct error *err)
 		return note_err;
 	error_free(note_err);
 	return err;
+}
+
+/* Our copy of a descriptor of T's is of what was opened there. */
+static bool is_copy(const struct inject *inject, int fd, int remote_fd)
+{
+	const struct ha_file *noted = journal_file(inject->journal, remote_fd);
+	struct stat info;
+
+	return noted && !fstat(fd, &info) && info.st_dev == noted->device &&
+	       info.st_ino == noted->inode;
+}
+
+static struct error *fds_lost_error(struct inject *inject)
+{
+	inject->fds_lost = true;
+	return error_os(EBADF, "cannot pass the payload to the target");
 }
 
 static struct error *pair_make(struct inject *inject, struct borrow *borrow)
@@ -295,6 +331,10 @@ static struct error *pair_make(struct inject *inject, struct borrow *borrow)
 		return err;
 	inject->remote_socket = pair[1];
 	err = target_take_fd(inject->target, pair[0], &inject->socket);
+	if (!err && !is_copy(inject, inject->socket, pair[0])) {
+		socket_close(inject);
+		return fds_lost_error(inject);
+	}
 	/* The only other end must be ours, so that boot sees it close when we die. */
 	if (!err && inject->boot_follows) {
 		inject->remote_peer = pair[0];
@@ -353,6 +393,8 @@ static struct error *descriptors_receive(struct inject *inject, struct borrow *b
 		err = borrow_write(borrow, gate + SCRATCH_HEADER, &header, sizeof(header));
 	if (!err)
 		err = fds_expect(inject, gate + SCRATCH_CONTROL + CMSG_LEN(0), (uint32_t)count);
+	if (!err && !is_our_fd(inject, inject->remote_socket))
+		err = fds_lost_error(inject);
 	if (!err)
 		err = remote_call(borrow, "recvmsg", SYS_recvmsg, args, &ret);
 	err = fds_note_after(inject, err);
@@ -368,6 +410,42 @@ static struct error *descriptors_receive(struct inject *inject, struct borrow *b
 				    count);
 	memcpy(remote_ret, CMSG_DATA(message), count * sizeof(int));
 	return NULL;
+}
+
+/* Another thread may have put a file of its own under the number in the last moment. */
+static struct error *mapping_verify(struct inject *inject, const struct journal_mapping *mapping,
+				    const void *begin, size_t size)
+{
+	char there[256];
+	struct error *err;
+
+	if (size > sizeof(there))
+		size = sizeof(there);
+	err = target_read(inject->target, mapping->address, there, size);
+	if (err || !memcmp(there, begin, size))
+		return err;
+	return fds_lost_error(inject);
+}
+
+struct error *inject_closed(const struct inject *inject, struct error *err)
+{
+	return error_hint(error_prefix(err,
+				       "process %d closes descriptors that it has not opened, "
+				       "ours too",
+				       target_pid(inject->target)),
+			  "try again when it has started");
+}
+
+/* Say why, if a descriptor that was opened a moment ago is another one or none. */
+static struct error *fds_explain(struct inject *inject, struct error *err)
+{
+	bool lost = inject->fds_lost;
+
+	for (size_t i = 0; i < JOURNAL_FDS && error_is(err, ERROR_OS); i++)
+		lost |= inject->journal->fd[i] >= 0 && !is_our_fd(inject, inject->journal->fd[i]);
+	if (!error_is(err, ERROR_OS) || !lost)
+		return err;
+	return inject_closed(inject, err);
 }
 
 /* Map core and shm, or leave them if they are there; remember entry's descriptor. */
@@ -396,9 +474,15 @@ static struct error *objects_map(struct inject *inject, struct borrow *borrow)
 		err = mapping_make(borrow, &journal->core, 0, inject->core_header.size,
 				   PROT_READ | PROT_EXEC, MAP_PRIVATE, remote[i++]);
 		if (!err)
+			err = mapping_verify(inject, &journal->core, &inject->core_header,
+					     sizeof(inject->core_header));
+		if (!err)
 			err = mapping_make(borrow, &journal->shm, inject->shm_hint,
 					   inject->shm->size, PROT_READ | PROT_WRITE,
 					   MAP_SHARED | MAP_NORESERVE, remote[i++]);
+		if (!err)
+			err = mapping_verify(inject, &journal->shm, &inject->shm->header->magic,
+					     sizeof(inject->shm->header->magic));
 		/* Gigabytes of address space would go into a core dump. */
 		if (!err && inject->boot_follows)
 			inject->hide_size = journal->shm.size;
@@ -453,7 +537,9 @@ struct error *inject_place(struct inject *inject, struct borrow *borrow)
 		gate_split(journal);
 	if (!err)
 		err = pair_make(inject, borrow);
-	return err ? err : objects_map(inject, borrow);
+	if (!err)
+		err = objects_map(inject, borrow);
+	return fds_explain(inject, err);
 }
 
 struct error *inject_map_entry(struct inject *inject, struct borrow *borrow)
@@ -464,15 +550,17 @@ struct error *inject_map_entry(struct inject *inject, struct borrow *borrow)
 
 	err = mapping_make(borrow, entry, 0, HA_ENTRY_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE,
 			   inject->remote_entry);
+	if (!err)
+		err = mapping_verify(inject, entry, payload_entry, payload_entry_size);
 	if (err)
-		return err;
+		return fds_explain(inject, err);
 
 	const uint64_t args[6] = {
 		entry->address + HA_ENTRY_DATA, HA_ENTRY_SIZE - HA_ENTRY_DATA,
 		PROT_READ | PROT_WRITE,		MAP_PRIVATE | MAP_FIXED,
 		(uint64_t)inject->remote_entry, HA_ENTRY_DATA,
 	};
-	return remote_call(borrow, "mmap", SYS_mmap, args, &ret);
+	return fds_explain(inject, remote_call(borrow, "mmap", SYS_mmap, args, &ret));
 }
 
 struct error *inject_close(struct inject *inject, struct borrow *borrow)

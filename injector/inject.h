@@ -38,6 +38,8 @@ struct inject {
 	uint64_t locked_bytes; /* of the target's memory before anything was mapped (VmLck) */
 	bool boot_follows;     /* inject_place() may leave to boot what boot can do at less cost */
 
+	/* Private: a descriptor was closed, or replaced, before we could use it. */
+	bool fds_lost;
 	/* Private: the socketpair's ends. */
 	int socket;	   /* ours; -1 = none */
 	int remote_socket; /* T's */
@@ -48,6 +50,9 @@ struct inject {
 
 void inject_init(struct inject *inject);
 void inject_deinit(struct inject *inject);
+
+/* @err happened since the program closed a descriptor of ours: say that first. */
+MUST_CHECK struct error *inject_closed(const struct inject *inject, struct error *err);
 
 /*
  * Map gate, filter, core and shm, those that are needed and not there yet, and

@@ -37,17 +37,45 @@ static uint64_t boot_remote(const struct inject *inject)
 	return inject->journal->shm.address + inject->shm->region[HA_REGION_BOOT].offset;
 }
 
+/* One that was closed before it was noted is nothing's. */
+static struct ha_file file_of(const struct inject *inject, int fd)
+{
+	const struct ha_file *file = journal_file(inject->journal, fd);
+
+	return file ? *file : (struct ha_file){0};
+}
+
+/* Descriptors that boot is to use and close. */
+static void boot_descriptors(const struct inject *inject, struct ha_boot *boot)
+{
+	size_t i, n = 0;
+
+	boot->sock_fd = inject->remote_socket;
+	boot->sock_file = file_of(inject, boot->sock_fd);
+	boot->peer_fd = inject->remote_peer;
+	boot->peer_file = file_of(inject, boot->peer_fd);
+	for (i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
+		boot->close_fds[i] = -1;
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		int fd = inject->journal->fd[i];
+
+		if (fd < 0 || fd == inject->remote_socket || fd == inject->remote_peer)
+			continue;
+		boot->close_fds[n] = fd;
+		boot->close_files[n++] = inject->journal->fd_file[i];
+	}
+}
+
 static struct error *boot_prepare(const struct inject *inject, struct borrow *borrow,
 				  enum ha_boot_mode mode, uint32_t lock_timeout_us)
 {
 	const struct loader_info *loader = inject->loader;
 	struct ha_boot *boot = boot_local(inject);
-	size_t size, i, n = 0;
+	size_t size;
 
 	memset(boot, 0, sizeof(*boot));
 	boot->mode = mode;
 	boot->tid = borrow_tid(borrow);
-	boot->sock_fd = inject->remote_socket;
 	boot->fn_trylock = loader->fn_trylock;
 	boot->fn_unlock = loader->fn_unlock;
 	boot->fn_dlopen = loader->fn_dlopen;
@@ -58,19 +86,11 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 	boot->lock_timeout_us = lock_timeout_us;
 	boot->window_timeout_us = WINDOW_TIMEOUT_US;
 	boot->done_timeout_us = DONE_TIMEOUT_US;
-	for (i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
-		boot->close_fds[i] = -1;
-	boot->peer_fd = inject->remote_peer;
+	boot_descriptors(inject, boot);
 	boot->wipe = inject->journal->gate.address;
 	boot->wipe_size = inject->wipe_size;
 	boot->hide = inject->journal->shm.address;
 	boot->hide_size = inject->hide_size;
-	for (i = 0; i < JOURNAL_FDS; i++) {
-		int fd = inject->journal->fd[i];
-
-		if (fd >= 0 && fd != inject->remote_socket && fd != inject->remote_peer)
-			boot->close_fds[n++] = fd;
-	}
 	if (mode == HA_BOOT_DLOPEN)
 		snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", inject->remote_entry);
 	return borrow_sigframe(borrow, (uint8_t *)boot + HA_BOOT_SIGFRAME,
@@ -107,6 +127,18 @@ static struct error *message_wait(const struct inject *inject, struct borrow *bo
 			    borrow_tid(borrow), MESSAGE_TIMEOUT_MS);
 }
 
+/* Boot closes its end last; if it is closed before, that was the program. */
+static struct error *message_wrong(const struct inject *inject, const struct ha_message *message,
+				   const char *wanted)
+{
+	if (message->kind)
+		return error_create(ERROR_FORMAT,
+				    "the payload in the target sent message %u instead of %s",
+				    message->kind, wanted);
+	return inject_closed(inject,
+			     error_create(ERROR_OS, "the payload could not say %s", wanted));
+}
+
 /* The next message must be of this kind. */
 static struct error *message_expect(const struct inject *inject, struct borrow *borrow,
 				    uint32_t kind, struct ha_message *ret)
@@ -114,9 +146,7 @@ static struct error *message_expect(const struct inject *inject, struct borrow *
 	struct error *err = message_wait(inject, borrow, ret);
 
 	if (!err && ret->kind != kind)
-		err = error_create(ERROR_FORMAT,
-				   "the payload in the target sent message %u instead of %u",
-				   ret->kind, kind);
+		err = message_wrong(inject, ret, kind ? "that it is done" : "no more");
 	return err;
 }
 
@@ -215,7 +245,7 @@ static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inj
 	} else if (!err && message.kind == HA_MESSAGE_DONE) {
 		outcome = status_error(inject, message.status);
 	} else if (!err) {
-		err = error_create(ERROR_FORMAT, "the payload in the target did not say hello");
+		err = message_wrong(inject, &message, "hello");
 	}
 	if (!err)
 		err = message_expect(inject, borrow, 0, &message);

@@ -22,17 +22,15 @@ void journal_free(struct journal *journal)
 		munmap(journal, sizeof(*journal));
 }
 
-bool journal_add_fd(struct journal *journal, int fd)
+const struct ha_file *journal_file(const struct journal *journal, int fd)
 {
 	size_t i;
 
-	for (i = 0; i < JOURNAL_FDS; i++) {
-		if (journal->fd[i] < 0) {
-			journal->fd[i] = fd;
-			return true;
-		}
+	for (i = 0; i < JOURNAL_FDS && fd >= 0; i++) {
+		if (journal->fd[i] == fd)
+			return &journal->fd_file[i];
 	}
-	return false;
+	return NULL;
 }
 
 void journal_forget_fd(struct journal *journal, int fd)
@@ -43,6 +41,22 @@ void journal_forget_fd(struct journal *journal, int fd)
 		if (journal->fd[i] == fd)
 			journal->fd[i] = -1;
 	}
+}
+
+bool journal_add_fd(struct journal *journal, int fd, const struct ha_file *file)
+{
+	size_t i;
+
+	/* It was free to be opened: whatever had that number is closed. */
+	journal_forget_fd(journal, fd);
+	for (i = 0; i < JOURNAL_FDS; i++) {
+		if (journal->fd[i] < 0) {
+			journal->fd[i] = fd;
+			journal->fd_file[i] = *file;
+			return true;
+		}
+	}
+	return false;
 }
 
 void journal_clear_fds(struct journal *journal)

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "payload/protocol.h"
 #include "resolver/error.h"
 
 /* How an object came into the target, or did not. */
@@ -48,6 +49,7 @@ struct journal {
 	int32_t used_tid;
 	uint32_t state_on;	 /* 1: entry's state may be ON */
 	int32_t fd[JOURNAL_FDS]; /* descriptors that may be open in the target; -1 none */
+	struct ha_file fd_file[JOURNAL_FDS]; /* what was opened there */
 	/*
 	 * A call is being made that opens descriptors: the target's kernel writes
 	 * their numbers to so many ints at this address, which held -1 before.
@@ -67,8 +69,10 @@ void journal_free(struct journal *journal);
 /* Does one of our mappings that may be unmapped lie at @address? */
 bool journal_covers(const struct journal *journal, uint64_t address);
 
-/* Note a descriptor that a call just made in the target; false: no room. */
-bool journal_add_fd(struct journal *journal, int fd);
+/* Note a descriptor that a call just made in the target, and on what; false: no room. */
+bool journal_add_fd(struct journal *journal, int fd, const struct ha_file *file);
+/* What was opened as @fd; NULL: it was not noted. Valid until it is forgotten. */
+const struct ha_file *journal_file(const struct journal *journal, int fd);
 /* @fd was closed. */
 void journal_forget_fd(struct journal *journal, int fd);
 /* All descriptors are known to be closed. */

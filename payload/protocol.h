@@ -727,6 +727,11 @@ enum ha_boot_status {
 	HA_BOOT_UNLOCKED = 4,
 };
 
+/* What a descriptor is open on: st_dev and st_ino of fstat(). */
+struct ha_file {
+	uint64_t device, inode;
+};
+
 struct ha_boot {
 	/* I, before boot runs */
 	uint32_t mode;	     /* enum ha_boot_mode */
@@ -766,6 +771,12 @@ struct ha_boot {
 	uint32_t restore; /* enum ha_restorer */
 	uint32_t done;	  /* P  1: DONE was sent and the socket closed: T may be stopped */
 	int32_t tid;	  /* I  the thread, in the injector's PID namespace */
+
+	/*
+	 * I, before boot runs: what was opened under those numbers. A program that
+	 * closes all that it did not open itself may have its own there by now.
+	 */
+	struct ha_file sock_file, peer_file, close_files[3];
 };
 
 /* Layout of HA_REGION_BOOT. */

@@ -263,6 +263,35 @@ START_TEST(leaves_a_daemon_that_its_target_became)
 }
 END_TEST
 
+/*
+ * Also when an attach opens descriptors for a moment, which are closed at once
+ * and whose numbers are others' then. The attach may be refused for that.
+ */
+START_TEST(leaves_descriptors_alone_that_were_its_own)
+{
+	matrix_start(&matrix, "changer");
+	child_expect(&matrix.target, "close", "ok");
+	procstate_deinit(&matrix.before);
+	procstate_read_steady(matrix.pid, &matrix.before);
+	child_expect(&matrix.target, "closing", "ok");
+	for (int i = 0; i < tests_cycles(8); i++) {
+		run_program(&matrix.run, &matrix.folder, "-p %d --exact --loader %s -d 0.1 -q",
+			    matrix.pid, i % 2 ? "map" : "dlopen");
+		ck_assert_msg(matrix.run.status == 0 || matrix.run.status == 1, "ended with %d: %s",
+			      matrix.run.status, matrix.run.err);
+		ck_assert_msg(matrix.run.status == 0 ||
+				      strstr(matrix.run.err, "closes descriptors"),
+			      "%s", matrix.run.err);
+		run_deinit(&matrix.run);
+		matrix_check(&matrix);
+		procstate_expect_left(matrix.pid);
+	}
+	child_expect(&matrix.target, "closed", "ok");
+	matrix_tell("a thread closes unknown descriptors all the time", "refused");
+	matrix_row_works(&matrix, "and has ceased to");
+}
+END_TEST
+
 /* ---- prefork servers */
 
 #define WORKERS 6
@@ -346,6 +375,7 @@ Suite *attach_changing_suite(void)
 	tcase_add_checked_fixture(daemons, setup, teardown);
 	tcase_set_timeout(daemons, 120);
 	tcase_add_test(daemons, leaves_a_daemon_that_its_target_became);
+	tcase_add_test(daemons, leaves_descriptors_alone_that_were_its_own);
 	suite_add_tcase(suite, daemons);
 
 	tcase_add_checked_fixture(prefork, setup, teardown);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,14 @@ static char dlerror_after[256];
 static uint64_t address(const void *pointer)
 {
 	return (uint64_t)(uintptr_t)pointer;
+}
+
+static struct ha_file file_of(int fd)
+{
+	struct stat info;
+
+	ck_assert_int_eq(fstat(fd, &info), 0);
+	return (struct ha_file){info.st_dev, info.st_ino};
 }
 
 static void core_map(void)
@@ -90,6 +99,8 @@ static void boot_setup(void)
 		.peer_fd = -1,
 		.sigframe = sigframe_sp(region + HA_BOOT_SIGFRAME),
 	};
+	boot->sock_file = file_of(pair[1]);
+	boot->close_files[0] = file_of(entry_fd);
 	snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", entry_fd);
 }
 
@@ -416,6 +427,41 @@ static bool is_left_out_of_dumps(const uint8_t *page)
 	return memmem(flags, strcspn(flags, "\n"), " dd", 3) != NULL;
 }
 
+/* A number that boot is told, and something else behind it. */
+static void fd_replace(int fd)
+{
+	int own = open("/dev/null", O_RDONLY);
+
+	ck_assert_int_eq(dup2(own, fd), fd);
+	close(own);
+}
+
+/* It closed all that it had not opened, and opened files of its own. */
+START_TEST(descriptors_that_are_the_programs_by_now_are_left_alone)
+{
+	int own[2];
+	char byte = 0;
+
+	boot->mode = HA_BOOT_LOCK_ONLY;
+	boot->peer_fd = open("/dev/zero", O_RDONLY);
+	boot->peer_file = file_of(boot->peer_fd);
+	fd_replace(boot->peer_fd);
+	fd_replace(boot->close_fds[0]);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, own), 0);
+	ck_assert_int_eq(send(own[0], "x", 1, 0), 1);
+	ck_assert_int_eq(dup2(own[1], boot->sock_fd), boot->sock_fd);
+	boot_begin();
+	while (!__atomic_load_n(&boot->done, __ATOMIC_ACQUIRE))
+		usleep(100);
+	ck_assert_int_ge(fcntl(boot->peer_fd, F_GETFD), 0);
+	ck_assert_int_ge(fcntl(boot->close_fds[0], F_GETFD), 0);
+	ck_assert_int_eq(recv(boot->sock_fd, &byte, 1, MSG_DONTWAIT), 1);
+	ck_assert_int_eq(send(own[0], "y", 1, 0), 1);
+	ck_assert_int_eq(pthread_mutex_trylock(&lock), 0);
+	pthread_mutex_unlock(&lock);
+}
+END_TEST
+
 START_TEST(peer_is_closed_and_mappings_are_advised_first)
 {
 	uint8_t *wiped = page_make(), *kept = page_make();
@@ -424,6 +470,7 @@ START_TEST(peer_is_closed_and_mappings_are_advised_first)
 
 	boot->peer_fd = open("/dev/null", O_RDONLY);
 	ck_assert_int_ge(boot->peer_fd, 0);
+	boot->peer_file = file_of(boot->peer_fd);
 	boot->wipe = address(wiped);
 	boot->wipe_size = boot->hide_size = HA_PAGE;
 	boot->hide = address(kept);
@@ -474,6 +521,7 @@ Suite *boot_suite(void)
 	tcase_add_test(tcase, long_explanation_is_cut);
 	tcase_add_test(tcase, window_times_out);
 	tcase_add_test(tcase, peer_is_closed_and_mappings_are_advised_first);
+	tcase_add_test(tcase, descriptors_that_are_the_programs_by_now_are_left_alone);
 	tcase_add_test(tcase, mapping_that_cannot_be_advised_is_a_failure);
 	tcase_add_loop_test(tcase, dead_injector_ends_the_window_at_once, 0, 2);
 	tcase_add_test(tcase, without_a_frame_the_thread_waits);

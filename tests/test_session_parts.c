@@ -24,6 +24,7 @@
 
 START_TEST(journal_is_shared_with_a_child)
 {
+	const struct ha_file file = {1, 2};
 	struct journal *journal;
 	pid_t child;
 
@@ -31,27 +32,32 @@ START_TEST(journal_is_shared_with_a_child)
 	child = fork();
 	if (!child) {
 		journal->gate.state = JOURNAL_MAKING;
-		_exit(journal_add_fd(journal, 17) ? 0 : 1);
+		_exit(journal_add_fd(journal, 17, &file) ? 0 : 1);
 	}
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
 	ck_assert_uint_eq(journal->gate.state, JOURNAL_MAKING);
 	ck_assert_int_eq(journal->fd[0], 17);
+	ck_assert_uint_eq(journal_file(journal, 17)->inode, 2);
+	ck_assert_ptr_null(journal_file(journal, 18));
 	journal_free(journal);
 }
 END_TEST
 
 START_TEST(journal_forgets_closed_descriptors)
 {
+	const struct ha_file file = {1, 2}, other = {3, 4};
 	struct journal *journal;
 	int i;
 
 	assert_ok(journal_create(&journal));
 	for (i = 0; i < JOURNAL_FDS; i++)
-		ck_assert(journal_add_fd(journal, 10 + i));
-	ck_assert(!journal_add_fd(journal, 99));
+		ck_assert(journal_add_fd(journal, 10 + i, &file));
+	ck_assert(!journal_add_fd(journal, 99, &file));
 	journal_forget_fd(journal, 11);
 	ck_assert_int_eq(journal->fd[1], -1);
-	ck_assert(journal_add_fd(journal, 99));
+	ck_assert(journal_add_fd(journal, 99, &file));
+	ck_assert(journal_add_fd(journal, 99, &other));
+	ck_assert_uint_eq(journal_file(journal, 99)->inode, 4);
 	journal_clear_fds(journal);
 	for (i = 0; i < JOURNAL_FDS; i++)
 		ck_assert_int_eq(journal->fd[i], -1);

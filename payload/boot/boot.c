@@ -10,6 +10,7 @@
 #include "relax.h"
 #include "syscall.h"
 
+#include <asm/stat.h>
 #include <asm/unistd.h>
 #include <linux/time.h>
 #include <stdbool.h>
@@ -100,6 +101,26 @@ static void status_set(struct ha_boot *boot, enum ha_boot_status status)
 	__atomic_store_n(&boot->status, status, __ATOMIC_RELEASE);
 }
 
+/* Not closed meanwhile by the program, and not one of its own. */
+static bool is_still(int32_t fd, const struct ha_file *file)
+{
+	struct stat now = {0};
+
+	return fd >= 0 && !syscall6(__NR_fstat, (uint64_t)fd, (uint64_t)&now, 0, 0, 0, 0) &&
+	       now.st_dev == file->device && now.st_ino == file->inode;
+}
+
+static void fd_close(int32_t fd, const struct ha_file *file)
+{
+	if (is_still(fd, file))
+		syscall6(__NR_close, (uint64_t)fd, 0, 0, 0, 0, 0);
+}
+
+static bool has_socket(const struct ha_boot *boot)
+{
+	return is_still(boot->sock_fd, &boot->sock_file);
+}
+
 /* False if the injector's end of the socket is closed. */
 static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
 {
@@ -111,6 +132,8 @@ static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
 	};
 	int64_t sent;
 
+	if (!has_socket(boot))
+		return false;
 	do
 		sent = syscall6(__NR_sendto, (uint64_t)boot->sock_fd, (uint64_t)&message,
 				sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
@@ -122,9 +145,12 @@ static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
 static bool message_drain(const struct ha_boot *boot)
 {
 	struct ha_message message;
-	int64_t got = syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message,
-			       sizeof(message), MSG_DONTWAIT, 0, 0);
+	int64_t got;
 
+	if (!has_socket(boot))
+		return false;
+	got = syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message, sizeof(message),
+		       MSG_DONTWAIT, 0, 0);
 	return got > 0 || got == -EAGAIN || got == -EINTR;
 }
 
@@ -136,6 +162,8 @@ static void messages_end(const struct ha_boot *boot)
 {
 	struct ha_message message;
 
+	if (!has_socket(boot))
+		return;
 	syscall6(__NR_shutdown, (uint64_t)boot->sock_fd, SHUT_RD, 0, 0, 0, 0);
 	while (syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message, sizeof(message),
 			MSG_DONTWAIT, 0, 0) > 0)
@@ -310,8 +338,7 @@ static void loader_session_unseen(struct ha_boot *boot)
 static void fds_close(struct ha_boot *boot)
 {
 	for (size_t i = 0; i < sizeof(boot->close_fds) / sizeof(boot->close_fds[0]); i++)
-		if (boot->close_fds[i] >= 0)
-			syscall6(__NR_close, (uint64_t)boot->close_fds[i], 0, 0, 0, 0, 0);
+		fd_close(boot->close_fds[i], &boot->close_files[i]);
 }
 
 /* Sleep, in slices, while *@word is @value and less than @limit_ns have passed. */
@@ -346,15 +373,14 @@ static _Noreturn void restore_wait(struct ha_boot *boot)
 _Noreturn void boot_run(struct ha_boot *boot)
 {
 	boot->begin_ns = now_ns();
-	if (boot->peer_fd >= 0)
-		syscall6(__NR_close, (uint64_t)boot->peer_fd, 0, 0, 0, 0, 0);
+	fd_close(boot->peer_fd, &boot->peer_file);
 	if (mappings_advise(boot))
 		loader_session_unseen(boot);
 	fds_close(boot);
 	boot->end_ns = now_ns();
 	messages_end(boot);
 	message_send(boot, HA_MESSAGE_DONE);
-	syscall6(__NR_close, (uint64_t)boot->sock_fd, 0, 0, 0, 0, 0);
+	fd_close(boot->sock_fd, &boot->sock_file);
 	__atomic_store_n(&boot->done, 1, __ATOMIC_RELEASE);
 	restore_wait(boot);
 }

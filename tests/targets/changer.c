@@ -12,6 +12,8 @@
  *	close, setuid, setuids, chroot DIR	what a daemon does; one thread becomes
  *				another user, or all of them, which interrupts calls
  *	undumpable		as after exec of a set-user-ID program
+ *	closing, closed		begin and end to close all unknown descriptors
+ *				again and again, and to open and use others
  *	check, keep N, stop	as witness
  *	exec			become this program anew: "ready" again
  *	daemonise PATH		the process ends, a grandchild runs on with all
@@ -27,6 +29,7 @@
 #include <pwd.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -326,6 +329,64 @@ static bool run_chroot(const char *argument)
 	return !chroot(argument) && !chdir("/");
 }
 
+/* Closes whatever it may have inherited; a daemon does it once. */
+static void close_unknown(void)
+{
+	for (int fd = 3; fd < WITNESS_FDS; fd++) {
+		if (!witness.fd_open[fd])
+			close(fd);
+	}
+	close_range(WITNESS_FDS, ~0u, 0);
+}
+
+/* Sockets like ours, at numbers that were ours: nobody else may close or read them. */
+static void use_descriptors(void)
+{
+	struct stat before[2], after[2];
+	char byte = 0;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
+	    send(pair[0], "x", 1, 0) != 1 || send(pair[1], "y", 1, 0) != 1 ||
+	    fstat(pair[0], &before[0]) || fstat(pair[1], &before[1]))
+		witness_violate("sockets cannot be used");
+	usleep(300);
+	for (int i = 0; i < 2; i++) {
+		if (fstat(pair[i], &after[i]) || before[i].st_ino != after[i].st_ino)
+			witness_violate("a descriptor was closed");
+		else if (recv(pair[i], &byte, 1, MSG_DONTWAIT) != 1 || byte != (i ? 'x' : 'y'))
+			witness_violate("a message was lost");
+		close(pair[i]);
+	}
+}
+
+static pthread_t closer;
+static bool closer_ends;
+
+static void *closer_main(void *arg)
+{
+	while (!__atomic_load_n(&closer_ends, __ATOMIC_RELAXED)) {
+		close_unknown();
+		use_descriptors();
+	}
+	return NULL;
+}
+
+static bool run_closing(const char *argument)
+{
+	witness.fds_change = true;
+	closer_ends = false;
+	return !pthread_create(&closer, NULL, closer_main, NULL);
+}
+
+static bool run_closed(const char *argument)
+{
+	__atomic_store_n(&closer_ends, true, __ATOMIC_RELAXED);
+	pthread_join(closer, NULL);
+	witness.fds_change = false;
+	return true;
+}
+
 /* The parent is gone when this returns in the child. */
 static void fork_and_leave(void)
 {
@@ -384,6 +445,7 @@ static const struct {
 	{"threads", run_threads}, {"close", run_close},
 	{"setuid", run_setuid},	  {"chroot", run_chroot},
 	{"exec", run_exec},	  {"daemonise", run_daemonise},
+	{"closing", run_closing}, {"closed", run_closed},
 	{"setuids", run_setuids}, {"undumpable", run_undumpable},
 };
 
