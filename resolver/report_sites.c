@@ -254,39 +254,51 @@ static struct error *group_sites(const struct profile *profile, const uint32_t *
 /* ---- how sure they are ---- */
 
 /* A part cannot be more than the whole. */
-static struct estimate interval_of(uint64_t value, double variance, double one,
-				   const struct estimate *whole)
+static void interval_bound(struct estimate *part, uint64_t value, const struct estimate *whole)
 {
-	struct estimate interval = estimate_interval(value, variance, one);
+	if (part->high > whole->high)
+		part->high = whole->high > value ? whole->high : value;
+}
 
-	if (interval.high > whole->high)
-		interval.high = whole->high > value ? whole->high : value;
-	return interval;
+struct report_intervals report_intervals_at(const struct profile *profile,
+					    const struct profile_sums *sums,
+					    const struct profile_variance *variance,
+					    const struct estimate_surety *surety)
+{
+	const struct estimate_figures alloc = {sums->alloc_bytes, sums->alloc_count,
+					       variance->alloc_bytes, variance->alloc_count};
+	const struct estimate_figures inuse = {profile_inuse_bytes(sums), profile_inuse_count(sums),
+					       variance->inuse_bytes, variance->inuse_count};
+	const struct estimate_figures freed = {sums->freed_bytes, sums->freed_count,
+					       variance->alloc_bytes - variance->inuse_bytes,
+					       variance->alloc_count - variance->inuse_count};
+	const struct estimate_sampling sampling = {
+		.interval_low = profile->sampling.interval_low,
+		.interval_high = profile->sampling.interval_high,
+		.missed_size = estimate_missed_size(&alloc),
+		.surety = *surety,
+	};
+	struct report_intervals ret = {
+		.alloc_bytes = estimate_bytes(&alloc, &sampling),
+		.alloc_count = estimate_count(&alloc, &sampling),
+		.inuse_bytes = estimate_bytes(&inuse, &sampling),
+		.inuse_count = estimate_count(&inuse, &sampling),
+		.freed_bytes = estimate_bytes(&freed, &sampling),
+		.freed_count = estimate_count(&freed, &sampling),
+	};
+
+	interval_bound(&ret.inuse_bytes, inuse.bytes, &ret.alloc_bytes);
+	interval_bound(&ret.inuse_count, inuse.count, &ret.alloc_count);
+	interval_bound(&ret.freed_bytes, freed.bytes, &ret.alloc_bytes);
+	interval_bound(&ret.freed_count, freed.count, &ret.alloc_count);
+	return ret;
 }
 
 struct report_intervals report_intervals(const struct profile *profile,
 					 const struct profile_sums *sums,
 					 const struct profile_variance *variance)
 {
-	double bytes = profile_is_sampled(profile) ? (double)profile->sampling.interval_high : 0;
-	double size = sums->alloc_count ? (double)sums->alloc_bytes / (double)sums->alloc_count : 0;
-	double count = bytes / (size + 1);
-	struct report_intervals ret = {
-		.alloc_bytes = estimate_interval(sums->alloc_bytes, variance->alloc_bytes, bytes),
-		.alloc_count = estimate_interval(sums->alloc_count, variance->alloc_count, count),
-	};
-
-	ret.inuse_bytes = interval_of(profile_inuse_bytes(sums), variance->inuse_bytes, bytes,
-				      &ret.alloc_bytes);
-	ret.inuse_count = interval_of(profile_inuse_count(sums), variance->inuse_count, count,
-				      &ret.alloc_count);
-	ret.freed_bytes =
-		interval_of(sums->freed_bytes, variance->alloc_bytes - variance->inuse_bytes, bytes,
-			    &ret.alloc_bytes);
-	ret.freed_count =
-		interval_of(sums->freed_count, variance->alloc_count - variance->inuse_count, count,
-			    &ret.alloc_count);
-	return ret;
+	return report_intervals_at(profile, sums, variance, &estimate_surety_95);
 }
 
 /* ---- sorting ---- */

@@ -44,8 +44,8 @@ void report_sites_deinit(struct report_sites *sites);
 
 /*
  * Between which figures the truth lies, in 95 of 100 cases; the figures
- * themselves if exact. Blocks of which none was seen are taken to be as large
- * as those that @sums counts as allocated.
+ * themselves if exact. Blocks that are unlike all samples are taken to be as
+ * large as those that @sums counts as allocated and that are easily missed.
  */
 struct report_intervals {
 	struct estimate inuse_bytes, inuse_count;
@@ -56,6 +56,11 @@ struct report_intervals {
 struct report_intervals report_intervals(const struct profile *profile,
 					 const struct profile_sums *sums,
 					 const struct profile_variance *variance);
+/* The same in as many cases as @surety says. */
+struct report_intervals report_intervals_at(const struct profile *profile,
+					    const struct profile_sums *sums,
+					    const struct profile_variance *variance,
+					    const struct estimate_surety *surety);
 
 /* What a site is sorted by. */
 uint64_t report_sort_value(enum report_sort sort, const struct profile_sums *sums);

@@ -294,6 +294,16 @@ double world_inuse_variance(const struct world *world, uint32_t site)
 	return ldexp((double)sum, -(int)HA_VARIANCE_BITS);
 }
 
+double world_inuse_count_variance(const struct world *world, uint32_t site)
+{
+	wide sum = 0;
+
+	for (uint32_t i = 0; i < HA_STRIPES; i++)
+		sum += wide_value(&variances_at(world, i, site)->alloc_count) -
+		       wide_value(&variances_at(world, i, site)->freed_count);
+	return ldexp((double)sum, -(int)HA_VARIANCE_BITS);
+}
+
 uint64_t world_live_cells(const struct world *world, uint64_t *bytes)
 {
 	const struct ha_shm *shm = world->shm;

@@ -80,6 +80,8 @@ void world_set_interval(struct world *world, uint32_t rate, uint64_t interval);
 /* All stripes added up: the variances of one site's bytes. */
 double world_alloc_variance(const struct world *world, uint32_t site);
 double world_inuse_variance(const struct world *world, uint32_t site);
+/* The same of their count. */
+double world_inuse_count_variance(const struct world *world, uint32_t site);
 
 /* Cells in use in all segments, and the bytes of their blocks. */
 uint64_t world_live_cells(const struct world *world, uint64_t *bytes);

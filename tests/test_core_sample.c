@@ -464,9 +464,10 @@ END_TEST
 /* One run: what was estimated, how wide the interval is, and whether it is right. */
 static bool run_is_covered(uint64_t call, uint64_t times, uint64_t *state)
 {
-	double variance;
+	const struct estimate_sampling sampling = {16 * KIB, 16 * KIB, 0, estimate_surety_95};
 	uint64_t truth = 0;
 	struct ha_sums sums;
+	struct estimate_figures inuse;
 	struct estimate interval;
 
 	for (uint64_t i = 0; i < times; i++) {
@@ -479,8 +480,10 @@ static bool run_is_covered(uint64_t call, uint64_t times, uint64_t *state)
 			truth += size;
 	}
 	sums = world_site_sums(&world, 1);
-	variance = world_inuse_variance(&world, 1);
-	interval = estimate_interval(sums.alloc_bytes - sums.freed_bytes, variance, 16 * KIB);
+	inuse = (struct estimate_figures){
+		sums.alloc_bytes - sums.freed_bytes, sums.alloc_count - sums.freed_count,
+		world_inuse_variance(&world, 1), world_inuse_count_variance(&world, 1)};
+	interval = estimate_bytes(&inuse, &sampling);
 	return interval.low <= truth && truth <= interval.high;
 }
 
