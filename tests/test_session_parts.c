@@ -121,8 +121,9 @@ END_TEST
 START_TEST(worker_has_its_memory_before_it_begins)
 {
 	const size_t size = 64 * 4096;
-	unsigned char *memory =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* The first of all: what a sanitizer's heap holds must not use up the limit. */
+	unsigned char *memory = mmap((void *)0x10000000, size, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	unsigned char resident[64];
 	bool can = madvise(memory, 4096, 23) == 0; /* MADV_POPULATE_WRITE, Linux 5.14 */
 
