@@ -255,6 +255,9 @@ static void witness_start(void)
 		if (pthread_create(&witnesses[i].thread, NULL, witness_main, &witnesses[i]))
 			target_fail("pthread_create");
 	}
+	/* Threads have made their arenas by then, which a limit may deny them. */
+	while (!__atomic_load_n(&witnesses[4].rounds, __ATOMIC_RELAXED))
+		usleep(1000);
 	witness_remember();
 }
 
