@@ -272,13 +272,7 @@ struct profile_sums profile_totals(const struct profile *profile)
 {
 	struct profile_sums totals = {0};
 
-	for (size_t i = 0; i < profile->site_count; i++) {
-		const struct profile_sums *sums = &profile->site[i].sums;
-
-		totals.alloc_bytes += sums->alloc_bytes;
-		totals.alloc_count += sums->alloc_count;
-		totals.freed_bytes += sums->freed_bytes;
-		totals.freed_count += sums->freed_count;
-	}
+	for (size_t i = 0; i < profile->site_count; i++)
+		profile_sums_add(&totals, &profile->site[i].sums);
 	return totals;
 }

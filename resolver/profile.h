@@ -390,6 +390,23 @@ static inline bool profile_is_sampled(const struct profile *profile)
 	return profile->sampling.interval_high > 1;
 }
 
+static inline void profile_sums_add(struct profile_sums *to, const struct profile_sums *from)
+{
+	to->alloc_bytes += from->alloc_bytes;
+	to->alloc_count += from->alloc_count;
+	to->freed_bytes += from->freed_bytes;
+	to->freed_count += from->freed_count;
+}
+
+static inline void profile_variance_add(struct profile_variance *to,
+					const struct profile_variance *from)
+{
+	to->alloc_bytes += from->alloc_bytes;
+	to->alloc_count += from->alloc_count;
+	to->inuse_bytes += from->inuse_bytes;
+	to->inuse_count += from->inuse_count;
+}
+
 static inline uint64_t profile_inuse_bytes(const struct profile_sums *sums)
 {
 	return sums->alloc_bytes > sums->freed_bytes ? sums->alloc_bytes - sums->freed_bytes : 0;

@@ -33,14 +33,6 @@ struct error *profile_snapshot_begin(struct profile *profile, const struct profi
 	return NULL;
 }
 
-static void sums_add(struct profile_sums *to, const struct profile_sums *from)
-{
-	to->alloc_bytes += from->alloc_bytes;
-	to->alloc_count += from->alloc_count;
-	to->freed_bytes += from->freed_bytes;
-	to->freed_count += from->freed_count;
-}
-
 /* Room in pending[] for every site, new ones zero. */
 static struct error *pending_cover(struct profile *profile)
 {
@@ -65,7 +57,7 @@ struct error *profile_snapshot_add(struct profile *profile, uint32_t site,
 
 	if (err)
 		return err;
-	sums_add(&profile->pending[site], sums);
+	profile_sums_add(&profile->pending[site], sums);
 	return NULL;
 }
 
@@ -98,7 +90,7 @@ static struct error *snapshot_fill(struct profile *profile, struct profile_snaps
 	for (uint32_t i = 0; i < profile->site_count; i++) {
 		struct profile_sums *sums = &profile->site[i].sums;
 
-		sums_add(&snapshot->totals, &profile->pending[i]);
+		profile_sums_add(&snapshot->totals, &profile->pending[i]);
 		if (sums_equal(&profile->pending[i], sums))
 			continue;
 		*sums = profile->pending[i];

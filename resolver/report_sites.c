@@ -187,22 +187,6 @@ static bool sites_alike(const struct profile *profile, uint32_t a_id, uint32_t b
 	return true;
 }
 
-static void sums_add(struct profile_sums *to, const struct profile_sums *from)
-{
-	to->alloc_bytes += from->alloc_bytes;
-	to->alloc_count += from->alloc_count;
-	to->freed_bytes += from->freed_bytes;
-	to->freed_count += from->freed_count;
-}
-
-static void variance_add(struct profile_variance *to, const struct profile_variance *from)
-{
-	to->alloc_bytes += from->alloc_bytes;
-	to->alloc_count += from->alloc_count;
-	to->inuse_bytes += from->inuse_bytes;
-	to->inuse_count += from->inuse_count;
-}
-
 static void site_join(struct report_sites *sites, const struct report_site *site, uint32_t id)
 {
 	sites->next[id] = PROFILE_NONE;
@@ -244,9 +228,9 @@ static struct error *group_sites(const struct profile *profile, const uint32_t *
 		sites->site[place].temporary += profile->site[i].temporary;
 		sites->site[place].peak_bytes += profile->site[i].peak_bytes;
 		sites->site[place].peak_count += profile->site[i].peak_count;
-		sums_add(&sites->site[place].sums, &profile->site[i].sums);
-		variance_add(&sites->site[place].variance, &profile->site[i].variance);
-		variance_add(&sites->variance, &profile->site[i].variance);
+		profile_sums_add(&sites->site[place].sums, &profile->site[i].sums);
+		profile_variance_add(&sites->site[place].variance, &profile->site[i].variance);
+		profile_variance_add(&sites->variance, &profile->site[i].variance);
 	}
 	return NULL;
 }
@@ -395,7 +379,7 @@ struct profile_sums report_sites_rest(const struct report_sites *sites, size_t f
 	struct profile_sums rest = {0};
 
 	for (size_t i = first; i < sites->count; i++)
-		sums_add(&rest, &sites->site[i].sums);
+		profile_sums_add(&rest, &sites->site[i].sums);
 	return rest;
 }
 

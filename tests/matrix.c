@@ -28,6 +28,12 @@ void matrix_teardown(struct matrix *matrix)
 	folder_remove(&matrix->folder);
 }
 
+void matrix_look(struct matrix *matrix)
+{
+	procstate_deinit(&matrix->before);
+	procstate_read_steady(matrix->pid, &matrix->before);
+}
+
 static void wait_ready(struct matrix *matrix)
 {
 	const char *line = child_line(&matrix->target);
@@ -37,7 +43,7 @@ static void wait_ready(struct matrix *matrix)
 		line = child_line(&matrix->target);
 	ck_assert_str_eq(line, "ready");
 	matrix_check(matrix);
-	procstate_read_steady(matrix->pid, &matrix->before);
+	matrix_look(matrix);
 }
 
 void matrix_start_user(struct matrix *matrix, const char *user, const char *const argv[])

@@ -33,6 +33,9 @@ void matrix_start_argv(struct matrix *matrix, const char *const argv[]);
 /* And as an account; NULL = as ourselves. */
 void matrix_start_user(struct matrix *matrix, const char *user, const char *const argv[]);
 
+/* It has changed by itself, or is another program: what it is like now is what it is to remain. */
+void matrix_look(struct matrix *matrix);
+
 /* Begin an exact recording, with more arguments; it records when this returns. */
 void matrix_record(struct matrix *matrix, const char *arguments);
 /* The target is well. */

@@ -62,8 +62,7 @@ START_TEST(works_while_it_changes)
 	/* What can be closed once is gone for good. */
 	if (strcmp(command, "close") == 0) {
 		child_expect(&matrix.target, command, "ok");
-		procstate_deinit(&matrix.before);
-		procstate_read_steady(matrix.pid, &matrix.before);
+		matrix_look(&matrix);
 	}
 	matrix_record(&matrix, "");
 	child_expect(&matrix.target, command, "ok");
@@ -117,8 +116,7 @@ START_TEST(ends_when_another_program_begins)
 	run_deinit(&matrix.run);
 	/* And the new one can be attached to. */
 	unlink(folder_file(&matrix.folder, "row.hap"));
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	matrix.keeps = 0;
 	matrix_row_works(&matrix, "exec");
 }
@@ -256,8 +254,7 @@ START_TEST(leaves_a_daemon_that_its_target_became)
 	/* And it can be attached to. */
 	run_deinit(&matrix.run);
 	unlink(folder_file(&matrix.folder, "row.hap"));
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	matrix.keeps = 0;
 	matrix_row_works(&matrix, "becomes a daemon: the child runs on, all closed");
 }
@@ -271,8 +268,7 @@ START_TEST(leaves_descriptors_alone_that_were_its_own)
 {
 	matrix_start(&matrix, "changer");
 	child_expect(&matrix.target, "close", "ok");
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	child_expect(&matrix.target, "closing", "ok");
 	for (int i = 0; i < tests_cycles(8); i++) {
 		run_program(&matrix.run, &matrix.folder, "-p %d --exact --loader %s -d 0.1 -q",

@@ -106,8 +106,7 @@ START_TEST(works_on_a_program_replaced_on_disk)
 	replace(LIBRARY);
 	replace("witness");
 	/* The kernel says so in the map. */
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	matrix_row_works(&matrix, "program, C library and loader replaced on disk");
 }
 END_TEST
@@ -119,8 +118,7 @@ START_TEST(works_on_a_deleted_program)
 	copy_program();
 	matrix_start_argv(&matrix, argv);
 	ck_assert_int_eq(unlink(folder_file(&matrix.folder, "witness")), 0);
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	matrix_row_works(&matrix, "program deleted on disk");
 }
 END_TEST

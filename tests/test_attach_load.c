@@ -66,8 +66,7 @@ START_TEST(threads_that_only_fork_are_not_harmed)
 	matrix_start(&matrix, "forker -t 4");
 	child_expect(&matrix.target, "loop", "looping");
 	/* With the handler that the C library has for its threads. */
-	procstate_deinit(&matrix.before);
-	procstate_read_steady(matrix.pid, &matrix.before);
+	matrix_look(&matrix);
 	for (int i = 0; i < tests_cycles(3); i++) {
 		matrix_cycle(&matrix, modes[i % 3]);
 		matrix_check(&matrix);

@@ -108,22 +108,6 @@ static bool has_function(const struct profile *profile, uint32_t site, const cha
 	return false;
 }
 
-static void sums_add(struct profile_sums *to, const struct profile_sums *from)
-{
-	to->alloc_bytes += from->alloc_bytes;
-	to->alloc_count += from->alloc_count;
-	to->freed_bytes += from->freed_bytes;
-	to->freed_count += from->freed_count;
-}
-
-static void variance_add(struct profile_variance *to, const struct profile_variance *from)
-{
-	to->alloc_bytes += from->alloc_bytes;
-	to->alloc_count += from->alloc_count;
-	to->inuse_bytes += from->inuse_bytes;
-	to->inuse_count += from->inuse_count;
-}
-
 static struct profile_sums sums_of(const struct json *json)
 {
 	return (struct profile_sums){
@@ -145,8 +129,8 @@ static void expect_line_covered(const struct profile *profile, const struct repo
 	for (size_t i = 0; i < sites->count; i++) {
 		if (!has_function(profile, sites->site[i].site, function))
 			continue;
-		sums_add(&line.sums, &sites->site[i].sums);
-		variance_add(&line.variance, &sites->site[i].variance);
+		profile_sums_add(&line.sums, &sites->site[i].sums);
+		profile_variance_add(&line.variance, &sites->site[i].variance);
 	}
 	expect_sums_covered(profile, &line, &truth_sums, function);
 }
@@ -178,7 +162,7 @@ static void expect_truths_covered(const struct json *report, const struct json *
 	for (size_t i = 0; i < lines->count; i++) {
 		const struct profile_sums line = sums_of(&lines->item[i]);
 
-		sums_add(&truth, &line);
+		profile_sums_add(&truth, &line);
 		expect_line_covered(profile, &sites, &lines->item[i]);
 	}
 	totals = (struct report_site){.sums = sites.totals, .variance = sites.variance};

@@ -13,13 +13,11 @@
  *
  * Built so that calls go through the same word that &malloc is read from.
  */
-#include "tests/targets/target.h"
+#include "tests/targets/forked.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define CHILDREN_MAX 16
@@ -34,16 +32,6 @@ static struct shared *shared;
 static pid_t children[CHILDREN_MAX];
 static uint64_t seen[CHILDREN_MAX];
 static int child_count, thread_count = 8, left;
-static void *real_malloc;
-
-/* Read anew each time. */
-NOINLINE static void *malloc_word(void)
-{
-	void *word = (void *)malloc;
-
-	KEEP(word);
-	return word;
-}
 
 NOINLINE static void work(unsigned int rounds)
 {
@@ -68,8 +56,7 @@ __attribute__((noreturn)) static void child_stay(int number)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		work(100);
-		__atomic_store_n(&shared->hooked[number], malloc_word() != real_malloc,
-				 __ATOMIC_RELAXED);
+		__atomic_store_n(&shared->hooked[number], forked_is_hooked(), __ATOMIC_RELAXED);
 		__atomic_fetch_add(&shared->rounds[number], 1, __ATOMIC_RELAXED);
 		poll(NULL, 0, 1);
 	}
@@ -189,7 +176,7 @@ static bool children_move(void)
 
 static bool is_clean(void)
 {
-	if (!children_move() || malloc_word() != real_malloc)
+	if (!children_move() || forked_is_hooked())
 		return false;
 	for (int i = 0; i < child_count; i++) {
 		if (__atomic_load_n(&shared->hooked[i], __ATOMIC_RELAXED))
@@ -216,11 +203,7 @@ int main(int argc, char **argv)
 		thread_count = option == 't' ? atoi(optarg) : 0;
 	if (thread_count < 1 || thread_count > THREADS_MAX)
 		return 2;
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	real_malloc = dlsym(dlopen("libc.so.6", RTLD_NOLOAD | RTLD_NOW), "malloc");
-	if (shared == MAP_FAILED || !real_malloc)
-		target_fail("set-up");
+	shared = forked_share(sizeof(*shared));
 	target_say("ready");
 	while (target_command(line, sizeof(line)) && strcmp(line, "stop") != 0) {
 		if (!strncmp(line, "stay ", 5))

@@ -16,11 +16,9 @@
  *
  * Built so that calls go through the same word that &malloc is read from.
  */
-#include "tests/targets/target.h"
+#include "tests/targets/forked.h"
 
-#include <dlfcn.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -49,16 +47,6 @@ static pid_t client;
 static uint64_t forks, forks_seen, answered_seen, random_state = 1;
 static bool counting, ended_badly;
 static uint64_t counted;
-static void *real_malloc;
-
-/* Read anew each time. */
-NOINLINE static void *malloc_word(void)
-{
-	void *word = (void *)malloc;
-
-	KEEP(word);
-	return word;
-}
 
 NOINLINE static void keep_blocks(int count)
 {
@@ -105,7 +93,7 @@ __attribute__((noreturn)) static void worker_main(struct worker *self, uint64_t 
 		if (write(fd, &request, sizeof(request)) != sizeof(request))
 			_exit(4);
 		close(fd);
-		self->hooked = malloc_word() != real_malloc;
+		self->hooked = forked_is_hooked();
 		__atomic_fetch_add(&self->requests, 1, __ATOMIC_RELEASE);
 	}
 	if (life % 2)
@@ -232,7 +220,7 @@ static bool have_all_served(void)
 
 static const char *clean(void)
 {
-	bool hooked = malloc_word() != real_malloc;
+	bool hooked = forked_is_hooked();
 
 	for (int i = 0; i < worker_count; i++)
 		requests_seen[i] = __atomic_load_n(&shared->worker[i].requests, __ATOMIC_ACQUIRE);
@@ -321,11 +309,7 @@ int main(int argc, char **argv)
 		worker_count = option == 'w' ? atoi(optarg) : 0;
 	if (worker_count < 1 || worker_count > WORKERS_MAX)
 		return 2;
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	real_malloc = dlsym(dlopen("libc.so.6", RTLD_NOLOAD | RTLD_NOW), "malloc");
-	if (shared == MAP_FAILED || !real_malloc)
-		target_fail("set-up");
+	shared = forked_share(sizeof(*shared));
 	start();
 	target_say("ready");
 	for (;;) {
