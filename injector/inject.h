@@ -80,6 +80,12 @@ struct inject_boot_result {
 };
 
 /*
+ * Before T is stopped, and when no thread runs boot: take the page faults of
+ * what boot and we shall write there. A job that runs no boot may have no shm.
+ */
+void inject_touch(const struct inject *inject);
+
+/*
  * Run boot on T: lock, dlopen in mode HA_BOOT_DLOPEN, @window, unlock.
  * @commit_failed is called when T's side of the window timed out after
  * @window had succeeded: what the window did must be put back.

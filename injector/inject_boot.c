@@ -37,6 +37,12 @@ static uint64_t boot_remote(const struct inject *inject)
 	return inject->journal->shm.address + inject->shm->region[HA_REGION_BOOT].offset;
 }
 
+void inject_touch(const struct inject *inject)
+{
+	if (inject->shm)
+		memset(boot_local(inject), 0, HA_BOOT_SIZE);
+}
+
 /* One that was closed before it was noted is nothing's. */
 static struct ha_file file_of(const struct inject *inject, int fd)
 {

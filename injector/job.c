@@ -503,6 +503,7 @@ static struct error *threads_search(struct job *job, struct search *search)
 						"are in uninterruptible sleep or ending");
 	if (count > THREADS_ASKED)
 		count = THREADS_ASKED;
+	inject_touch(&job->inject);
 	for (tries = 0;; tries++) {
 		err = thread_try(job, search, thread_next(job, search, tids, count));
 		timeouts += error_is(err, ERROR_TIMEOUT);
@@ -566,6 +567,8 @@ struct error *job_attach(struct job *job)
 
 	if (job->shm->sampling && job->journal->entry.state == JOURNAL_THERE)
 		err = sampling_reset(job);
+	if (!err)
+		err = job->loader->prepare(job);
 	return err ? err : threads_search(job, &search);
 }
 

@@ -24,6 +24,13 @@ static const char *dlopen_unusable(const struct job *job)
 	return loaderinfo_can_dlopen(job->loader_info, &why) ? NULL : why;
 }
 
+static struct error *dlopen_prepare(struct job *job)
+{
+	if (job->journal->entry.state == JOURNAL_THERE)
+		return NULL;
+	return image_entry_file(&job->inject.entry_fd);
+}
+
 /*
  * The loader keeps the path in two places and compares it with the paths of
  * later dlopens: the descriptor's number will mean another file by then.
@@ -81,11 +88,6 @@ static struct error *dlopen_attach(struct job *job, struct borrow *borrow, uint3
 	bool again = job->journal->entry.state == JOURNAL_THERE;
 	struct error *err;
 
-	if (!again) {
-		err = job->inject.entry_fd < 0 ? image_entry_file(&job->inject.entry_fd) : NULL;
-		if (err)
-			return err;
-	}
 	job->inject.boot_follows = true;
 	err = inject_place(&job->inject, borrow);
 	if (!err)
@@ -99,5 +101,6 @@ const struct loader loader_dlopen = {
 	.name = "dlopen",
 	.needs_safe_point = true,
 	.unusable = dlopen_unusable,
+	.prepare = dlopen_prepare,
 	.attach = dlopen_attach,
 };

@@ -15,6 +15,13 @@ static const char *map_unusable(const struct job *job)
 	return NULL;
 }
 
+static struct error *map_prepare(struct job *job)
+{
+	if (job->journal->entry.state == JOURNAL_THERE)
+		return NULL;
+	return image_entry_memory(&job->inject.entry_fd);
+}
+
 static struct error *window_mapped(void *context, uint64_t link_map)
 {
 	struct job *job = context;
@@ -33,13 +40,10 @@ static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t
 				struct inject_boot_result *boot)
 {
 	bool again = job->journal->entry.state == JOURNAL_THERE;
-	struct error *err = NULL;
+	struct error *err;
 
 	job->inject.boot_follows = job_can_lock(job);
-	if (!again && job->inject.entry_fd < 0)
-		err = image_entry_memory(&job->inject.entry_fd);
-	if (!err)
-		err = inject_place(&job->inject, borrow);
+	err = inject_place(&job->inject, borrow);
 	if (!err && !again)
 		err = inject_map_entry(&job->inject, borrow);
 	if (err)
@@ -52,5 +56,6 @@ const struct loader loader_map = {
 	.name = "map",
 	.needs_safe_point = false,
 	.unusable = map_unusable,
+	.prepare = map_prepare,
 	.attach = map_attach,
 };

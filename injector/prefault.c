@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/prefault.h"
 
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,6 +19,8 @@
 
 #define BYTES_MAX   (32ull << 20)
 #define PAGE_BYTES  4096u
+#define RUN_PAGES   512u
+#define PAGE_USED   (3ull << 62)   /* admin-guide/mm/pagemap.rst: present, or swapped out */
 #define STACK_BYTES (128ull << 10) /* of the main stack, from its present end on */
 
 /*
@@ -46,25 +50,62 @@ static void populate_stack(const struct map *map)
 	populate(low > map->start ? low : map->start, map->end, MADV_POPULATE_WRITE);
 }
 
-void prefault_all(void)
+/* How many bytes from @start on are all used, or all unused, by the other process? */
+static uint64_t run_bytes(int pagemap, uint64_t start, uint64_t end, bool *used_ret)
+{
+	uint64_t page[RUN_PAGES], count = (end - start) / PAGE_BYTES, run = 1;
+	ssize_t got;
+
+	if (count > RUN_PAGES)
+		count = RUN_PAGES;
+	got = pread(pagemap, page, count * sizeof(*page),
+		    (off_t)(start / PAGE_BYTES * sizeof(*page)));
+	if (got < (ssize_t)sizeof(*page)) {
+		*used_ret = true;
+		return end - start;
+	}
+	count = (uint64_t)got / sizeof(*page);
+	*used_ret = page[0] & PAGE_USED;
+	while (run < count && !(page[run] & PAGE_USED) == !*used_ret)
+		run++;
+	return run * PAGE_BYTES;
+}
+
+static void populate_used(int pagemap, const struct map *map, uint64_t *left)
+{
+	uint64_t at = map->start, size;
+	bool used;
+
+	for (; at < map->end; at += size) {
+		size = run_bytes(pagemap, at, map->end, &used);
+		if (!used)
+			continue;
+		if (size > *left)
+			return;
+		populate(at, at + size, map->write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+		*left -= size;
+	}
+}
+
+void prefault_all(pid_t like)
 {
 	CLEANUP(maps_deinit) struct maps maps = {0};
 	struct error *err = maps_read(getpid(), &maps);
+	CLEANUP(closep) int fd = -1;
 	uint64_t left = BYTES_MAX;
+	char path[64];
 
 	error_free(err);
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", like);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
 	for (size_t i = 0; i < maps.count; i++) {
 		const struct map *map = &maps.map[i];
-		uint64_t size = map->end - map->start;
 
 		if (map->shared || !map->read || !strncmp(map->path, "[v", 2))
 			continue;
-		if (!strcmp(map->path, "[stack]")) {
+		if (!strcmp(map->path, "[stack]"))
 			populate_stack(map);
-		} else if (size <= left) {
-			populate(map->start, map->end,
-				 map->write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-			left -= size;
-		}
+		else
+			populate_used(fd, map, &left);
 	}
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,6 +53,35 @@ static struct error *report_read(const struct worker_report *report)
 }
 
 /*
+ * T is stopped while we wait for a processor: before all ordinary work, since
+ * niceness counts only among the tasks of one session (sched(7), autogroup) and
+ * one control group. The lowest of the real-time priorities is enough. Where
+ * none is allowed, niceness has to do.
+ */
+static void priority_raise(void)
+{
+	const struct sched_param lowest = {.sched_priority = 1};
+
+	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
+	sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest);
+}
+
+/*
+ * T has been let go, and needs the processor that we are bound to: to end takes
+ * milliseconds, for which we are ordinary again, and run anywhere.
+ */
+static void priority_drop(void)
+{
+	const struct sched_param none = {.sched_priority = 0};
+	cpu_set_t all;
+
+	sched_setscheduler(0, SCHED_OTHER, &none);
+	setpriority(PRIO_PROCESS, 0, 0);
+	memset(&all, 0xff, sizeof(all));
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
+/*
  * The program ignores or handles signals; a child with T in its hands takes
  * none. Nor does it end with the program (PR_SET_PDEATHSIG): killed in the
  * middle of a call on T it would leave T there, while on its own it is done
@@ -65,14 +95,14 @@ static void child_prepare(void)
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
 	setsid();
-	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
 	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		if (write(fd, "-1000", 5) < 0)
 			errno = 0; /* not permitted: no harm done */
 		close(fd);
 	}
-	prefault_all();
+	prefault_all(getppid());
+	priority_raise();
 }
 
 static struct error *child_wait(pid_t child, int pidfd, unsigned int timeout_ms,
@@ -118,8 +148,12 @@ struct error *worker_run(worker_function *function, void *context, unsigned int 
 		return error_os(errno, "cannot start a worker process");
 	child = fork();
 	if (child == 0) {
+		struct error *result;
+
 		child_prepare();
-		report_fill(report, function(context));
+		result = function(context);
+		priority_drop();
+		report_fill(report, result);
 		_exit(0);
 	}
 	if (child < 0) {
