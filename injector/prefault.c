@@ -19,6 +19,7 @@
 
 #define BYTES_MAX   (32ull << 20)
 #define PAGE_BYTES  4096u
+#define SPAN_MAX    (1ull << 30) /* larger ones are address space, not memory: not looked through */
 #define RUN_PAGES   512u
 #define PAGE_USED   (3ull << 62)   /* admin-guide/mm/pagemap.rst: present, or swapped out */
 #define STACK_BYTES (128ull << 10) /* of the main stack, from its present end on */
@@ -101,7 +102,8 @@ void prefault_all(pid_t like)
 	for (size_t i = 0; i < maps.count; i++) {
 		const struct map *map = &maps.map[i];
 
-		if (map->shared || !map->read || !strncmp(map->path, "[v", 2))
+		if (map->shared || !map->read || !strncmp(map->path, "[v", 2) ||
+		    map->end - map->start > SPAN_MAX)
 			continue;
 		if (!strcmp(map->path, "[stack]"))
 			populate_stack(map);

@@ -26,7 +26,7 @@
 /* The payload's clock ticks at this rate (HA_TICK_MS). */
 #define TICK_MS	   10
 
-#define QUIET_NICE 10
+#define QUIET_NICE 10 /* more than we were started with */
 
 /* For a process that has given up its memory until it has ended. */
 #define END_WAIT_MS 5000
@@ -67,10 +67,8 @@ static PRINTF(2, 3) void say(const struct record *record, const char *format, ..
  */
 static void be_quiet(const struct record *record, bool quiet)
 {
-	bool more = quiet && record->priority < QUIET_NICE;
-
 	if (geteuid() == 0)
-		setpriority(PRIO_PROCESS, 0, more ? QUIET_NICE : record->priority);
+		setpriority(PRIO_PROCESS, 0, record->priority + (quiet ? QUIET_NICE : 0));
 }
 
 static struct error *signals_open(int *fd_ret)
