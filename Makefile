@@ -163,26 +163,25 @@ check: ## build with gcc and clang, audit, run all tests
 	+@$(SUBMAKE) BUILD=$(BUILD) WERROR=1 all tests
 	@scripts/check-payload $(BUILD)
 	@scripts/check-includes
-	+@$(SUBMAKE) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 WERROR=1 all $(BUILD)/clang/tests/run
-	+@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=address,undefined CFLAGS='-O1 -g -Wno-maybe-uninitialized' \
-		WERROR=1 all tests
+	+@$(SUBMAKE) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O0 WERROR=1 all $(BUILD)/clang/tests/run
+	+@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=address,undefined CFLAGS='-O1 -g1 -Wno-maybe-uninitialized' \
+		WERROR=1 all $(BUILD)/asan/tests/run
+	@ln -sfn ../targets $(BUILD)/asan/targets
 	@echo '  CHECK    unit suites, beside the same under ASan and UBSan'
-	@{ $(call san_env,0) $(BUILD)/asan/tests/run unit && $(call find_leaks,$(BUILD)/asan/tests/run); } \
-			>$(BUILD)/asan/unit.log 2>&1 & asan=$$!; \
-		$(BUILD)/tests/run unit oracle >$(BUILD)/unit.log 2>&1; plain=$$?; \
-		wait $$asan; asan=$$?; \
-		if [ $$asan = 0 ]; then cat $(BUILD)/asan/unit.log $(BUILD)/unit.log; \
-		else cat $(BUILD)/unit.log $(BUILD)/asan/unit.log; fi; \
-		[ $$plain = 0 ] && [ $$asan = 0 ]
+	@scripts/side-by-side $(BUILD) unit-asan '$(call san_env,0) $(BUILD)/asan/tests/run unit && \
+			$(call pure_suites,$(BUILD)/asan/tests/run)' \
+		unit '$(BUILD)/tests/run unit pure oracle'
 	+@$(SUBMAKE) BUILD=$(BUILD) tsan
-	@echo '  CHECK    attaches'
+	@echo '  CHECK    attaches, beside storms of them'
 	@$(call san_env,1) CK_RUN_SUITE=attach_exact CK_RUN_CASE=chain $(BUILD)/asan/tests/run system
+	@scripts/side-by-side $(BUILD) storm 'nice -n 10 $(BUILD)/tests/run storm' \
+		patient '$(BUILD)/tests/run patient'
 	@$(BUILD)/tests/run system
 
 .PHONY: check-long
 check-long: all tests ## attach suites with 1,000 cycles and a fault at each step: hours
 	@HEAPATTACH_TESTS_CYCLES=1000 HEAPATTACH_TESTS_STRIDE=1 CK_TIMEOUT_MULTIPLIER=20 \
-		$(BUILD)/tests/run system
+		$(BUILD)/tests/run system patient storm
 
 # $(1): 1 = leaks are looked for at the end of each process, which takes longer
 # than most tests. The runner forks for each of them: a large quarantine would be
@@ -190,10 +189,11 @@ check-long: all tests ## attach suites with 1,000 cycles and a fault at each ste
 san_env = ASAN_OPTIONS=detect_leaks=$(1):detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16 \
 	  UBSAN_OPTIONS=print_stacktrace=1
 
-# Each suite whose tests can share a process, in one.
-find_leaks = for suite in $$(sed -n 's/^PURE_SUITE(\(.*\))/\1/p' tests/suites.h); do \
-		$(call san_env,1) CK_FORK=no CK_VERBOSITY=silent CK_RUN_SUITE=$$suite $(1) unit || \
-			{ echo "leaks: suite $$suite failed"; exit 1; }; \
+# Each suite whose tests can share a process, in one, so that leaks are looked
+# for once. There Check sets no time limit.
+pure_suites = for suite in $$(sed -n "s/^PURE_SUITE(\(.*\))/\1/p" tests/suites.h); do \
+		$(call san_env,1) CK_FORK=no CK_VERBOSITY=minimal CK_RUN_SUITE=$$suite \
+			timeout 600 $(1) pure || { echo "suite $$suite failed"; exit 1; }; \
 	done
 
 # ---- fuzzing: tests/fuzz/NAME.c, with its corpus in tests/fuzz/corpus/NAME

@@ -82,6 +82,13 @@ struct run {
 	char *err;
 };
 
+/*
+ * From now on the program, and the test itself, have precedence over all
+ * targets. For tests of many attaches, or much to compare: beside a target that
+ * keeps all processors busy they would wait for their turn most of the time.
+ */
+void runs_come_first(void);
+
 /* Start the program with arguments separated by spaces. */
 void run_start(struct run *ret, const struct folder *folder, const char *arguments, ...)
 	PRINTF(3, 4);

@@ -3,7 +3,7 @@
  * The test runner: all suites in one process of Check, so that there is one
  * closing line.
  *
- *	run [unit|oracle|system]...
+ *	run [unit|pure|oracle|system|patient|storm]...
  *
  * runs the suites of these kinds (tests/suites.h), all without an argument.
  * Check's variables apply: CK_RUN_SUITE, CK_RUN_CASE, CK_FORK, CK_VERBOSITY,
@@ -23,20 +23,28 @@ struct entry {
 };
 
 static const struct entry entries[] = {
-#define SUITE(name)	   {"unit", name##_suite},
-#define PURE_SUITE(name)   SUITE(name)
-#define ORACLE_SUITE(name) {"oracle", name##_suite},
-#define SYSTEM_SUITE(name) {"system", name##_suite},
+#define SUITE(name)	    {"unit", name##_suite},
+#define PURE_SUITE(name)    SUITE(name)
+#define ORACLE_SUITE(name)  {"oracle", name##_suite},
+#define SYSTEM_SUITE(name)  {"system", name##_suite},
+#define STORM_SUITE(name)   {"storm", name##_suite},
+#define PATIENT_SUITE(name) {"patient", name##_suite},
 #include "tests/suites.h"
 #undef SUITE
 #undef PURE_SUITE
 #undef ORACLE_SUITE
 #undef SYSTEM_SUITE
+#undef STORM_SUITE
+#undef PATIENT_SUITE
 };
 
 static bool is_kind(const char *word)
 {
-	return !strcmp(word, "unit") || !strcmp(word, "oracle") || !strcmp(word, "system");
+	for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+		if (!strcmp(word, entries[i].kind))
+			return true;
+	}
+	return false;
 }
 
 static bool is_asked_for(const struct entry *entry, int argc, char **argv)
@@ -56,7 +64,8 @@ int main(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (!is_kind(argv[i])) {
-			fprintf(stderr, "usage: %s [unit|oracle|system]...\n", argv[0]);
+			fprintf(stderr, "usage: %s [unit|pure|oracle|system|patient|storm]...\n",
+				argv[0]);
 			return 2;
 		}
 	}

@@ -5,11 +5,15 @@
  * tests/test_maps.c.
  *
  *	SUITE         of one module; runs under the sanitizers too
- *	PURE_SUITE    the same, whose tests can share a process; there leaks are
- *		      looked for, which would take too long at the end of each test
+ *	PURE_SUITE    the same, whose tests can share a process; under the sanitizers
+ *		      they do, and leaks are looked for at its end
  *	ORACLE_SUITE  holds our tables against libraries that are slow under the
  *		      sanitizers, or takes long and does not mind company
  *	SYSTEM_SUITE  runs ours on real processes, whose time-outs need the machine
+ *	STORM_SUITE   the same, a hundred times, on targets that take what they get of
+ *		      the machine
+ *	PATIENT_SUITE the same where most of the time is spent in waiting: runs beside
+ *		      the storms, which have less of a right to the machine
  */
 PURE_SUITE(error)
 PURE_SUITE(text)
@@ -27,11 +31,12 @@ SUITE(entry_threads)
 SUITE(entry_unwind)
 SYSTEM_SUITE(attach_exact)
 SYSTEM_SUITE(attach_sampled)
-SYSTEM_SUITE(attach_stress)
-SYSTEM_SUITE(attach_bad)
-SYSTEM_SUITE(attach_limits)
-SYSTEM_SUITE(attach_memory)
-SYSTEM_SUITE(attach_ages)
+STORM_SUITE(attach_stress)
+SYSTEM_SUITE(attach_thread)
+PATIENT_SUITE(attach_bad)
+PATIENT_SUITE(attach_limits)
+PATIENT_SUITE(attach_memory)
+PATIENT_SUITE(attach_ages)
 ORACLE_SUITE(attach_symbols)
 SYSTEM_SUITE(attach_servers)
 SUITE(borrow)
@@ -79,12 +84,12 @@ SUITE(safepoint_live)
 SYSTEM_SUITE(attach_selfcheck)
 PURE_SUITE(human)
 PURE_SUITE(wire)
-SYSTEM_SUITE(attach_faults)
-SYSTEM_SUITE(attach_late)
-SYSTEM_SUITE(attach_stop)
-SYSTEM_SUITE(attach_matrix)
-SYSTEM_SUITE(attach_foreign)
-SYSTEM_SUITE(attach_changing)
-SYSTEM_SUITE(attach_load)
-SYSTEM_SUITE(attach_hostile)
+PATIENT_SUITE(attach_faults)
+PATIENT_SUITE(attach_late)
+PATIENT_SUITE(attach_stop)
+PATIENT_SUITE(attach_matrix)
+PATIENT_SUITE(attach_foreign)
+PATIENT_SUITE(attach_changing)
+STORM_SUITE(attach_load)
+PATIENT_SUITE(attach_hostile)
 SUITE(message)

@@ -218,11 +218,15 @@ END_TEST
 
 START_TEST(target_that_exits_during_the_attach_is_reported)
 {
+	int cycles = tests_cycles(100);
+
 	/* From before the program has looked at it until after it is attached. */
-	for (int ms = 0; ms < 400; ms += 10) {
+	for (int i = 0; i < cycles; i++) {
+		int ms = 300 * i / cycles;
+
 		child_start_target(&target, &folder, "exits_soon %d", ms);
 		run_program(&run, &folder, "-p %d --exact -q -o %s", target.pid,
-			    folder_file(&folder, "exit-%d.hap", ms));
+			    folder_file(&folder, "exit-%d.hap", i));
 		ck_assert_msg(run.status == 0 || run.status == 1, "after %d ms: ended with %d: %s",
 			      ms, run.status, run.err);
 		ck_assert_int_eq(child_wait(&target, 20000), 7);

@@ -32,31 +32,26 @@ static bool is_long(void)
 
 /* ---- load of one kind, by everybody */
 
-#define STORMS	    6 /* in make check */
-#define STORMS_LONG 7
-
-static const struct {
-	const char *arguments;
-	int share; /* of the usual cycles, in check-long: so many threads leave us little */
-	int cycles;
-} storms[STORMS_LONG] = {
-	{"-t 1 -s 64-128", 1, 3},      {"-t 4 -s 64-128", 1, 2},    {"-t 32 -s 64-128", 10, 1},
-	{"-t 1 -s 2048-4096", 1, 3},   {"-t 4 -s 2048-4096", 1, 2}, {"-t 2 -d 4 -w", 1, 3},
-	{"-t 32 -s 2048-4096", 10, 1},
-};
+/* One that also loads and unloads is in attach_stress. */
+static const int storm_threads[] = {1, 4, 32};
+#define STORMS (sizeof(storm_threads) / sizeof(storm_threads[0]))
 
 static const char *const modes[] = {"--exact", "", "--interval 64K"};
 
-START_TEST(threads_that_only_allocate_are_not_harmed)
+static void cycles(int count)
 {
-	int cycles = is_long() ? tests_cycles(0) / storms[_i].share : storms[_i].cycles;
-
-	matrix_start(&matrix, "storm %s", storms[_i].arguments);
-	for (int i = 0; i < cycles; i++) {
+	runs_come_first();
+	for (int i = 0; i < count; i++) {
 		matrix_cycle(&matrix, modes[i % 3]);
 		matrix_check(&matrix);
 	}
-	matrix.ignore |= PROCSTATE_OBJECTS | PROCSTATE_FDS | PROCSTATE_FILTER;
+}
+
+START_TEST(threads_that_only_allocate_are_not_harmed)
+{
+	matrix_start(&matrix, "storm -t %d -s 64-128 -s 2048-4096", storm_threads[_i]);
+	cycles(tests_cycles(100));
+	matrix.ignore |= PROCSTATE_FILTER;
 	matrix_expect_unharmed(&matrix);
 }
 END_TEST
@@ -67,10 +62,7 @@ START_TEST(threads_that_only_fork_are_not_harmed)
 	child_expect(&matrix.target, "loop", "looping");
 	/* With the handler that the C library has for its threads. */
 	matrix_look(&matrix);
-	for (int i = 0; i < tests_cycles(3); i++) {
-		matrix_cycle(&matrix, modes[i % 3]);
-		matrix_check(&matrix);
-	}
+	cycles(tests_cycles(100));
 	matrix.ignore |= PROCSTATE_THREADS | PROCSTATE_MASKS | PROCSTATE_FILTER;
 	matrix_expect_unharmed(&matrix);
 }
@@ -178,8 +170,7 @@ Suite *attach_load_suite(void)
 
 	tcase_add_checked_fixture(load, setup, teardown);
 	tcase_set_timeout(load, 240);
-	tcase_add_loop_test(load, threads_that_only_allocate_are_not_harmed, 0,
-			    is_long() ? STORMS_LONG : STORMS);
+	tcase_add_loop_test(load, threads_that_only_allocate_are_not_harmed, 0, STORMS);
 	tcase_add_test(load, threads_that_only_fork_are_not_harmed);
 	suite_add_tcase(suite, load);
 

@@ -31,6 +31,7 @@ struct counts {
 static void setup(void)
 {
 	folder_create(&folder);
+	runs_come_first();
 }
 
 static void teardown(void)

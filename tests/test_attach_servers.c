@@ -23,6 +23,7 @@ static struct procstate before, after;
 static void setup(void)
 {
 	folder_create(&folder);
+	runs_come_first();
 }
 
 static void teardown(void)
@@ -93,7 +94,7 @@ static void attach_ten_times(void)
 		const char *file = folder_file(&folder, "cycle-%d.hap", i);
 
 		server_expect_alive(&server);
-		run_program(&run, &folder, "-p %d --exact -d 0.5 -q -o %s", server.target, file);
+		run_program(&run, &folder, "-p %d --exact -d 0.3 -q -o %s", server.target, file);
 		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 		run_deinit(&run);
 		CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);

@@ -7,7 +7,6 @@
 #include "tests/e2e.h"
 #include "tests/procstate.h"
 
-#include <math.h>
 #include <signal.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@ static struct run run;
 static struct procstate before, after;
 
 /* Where an attach is mostly patience, several processes are attached to at a time. */
-#define LANES 4
+#define LANES 10
 static struct lane {
 	struct folder folder;
 	struct child target;
@@ -27,6 +26,7 @@ static struct lane {
 static void setup(void)
 {
 	folder_create(&folder);
+	runs_come_first();
 }
 
 static void lanes_teardown(void)
@@ -229,99 +229,10 @@ START_TEST(atfork_handler_with_jemalloc_locked_survives_hundred_attaches)
 }
 END_TEST
 
-/* ---- the borrowed thread and the others */
-
-START_TEST(vector_registers_survive_fifty_attaches)
-{
-	uint64_t rounds = 0;
-
-	child_start_target(&target, &folder, "vector_state");
-	for (int i = 0; i < 50; i++) {
-		unsigned long seen;
-
-		cycle(i % 2 ? "map" : NULL);
-		ck_assert_int_eq(sscanf(child_ask(&target, "check"), "ok rounds=%lu", &seen), 1);
-		ck_assert_uint_gt(seen, rounds);
-		rounds = seen;
-	}
-	stop_expect_clean_end();
-}
-END_TEST
-
-START_TEST(no_thread_of_thousand_sees_an_interrupted_call)
-{
-	unsigned long beats, gap, interrupted;
-
-	child_start_target(&target, &folder, "threads1000");
-	for (int i = 0; i < 10; i++)
-		cycle(NULL);
-	ck_assert_int_eq(sscanf(child_ask(&target, "check"), "beats=%lu gap_us=%lu eintr=%lu",
-				&beats, &gap, &interrupted),
-			 3);
-	ck_assert_uint_gt(beats, 0);
-	ck_assert_uint_eq(interrupted, 0);
-	stop_expect_clean_end();
-}
-END_TEST
-
-static double longest_pause(const struct json *report)
-{
-	const struct json *pauses = json_get(report, "pauses_us", JSON_ARRAY);
-	double longest = 0;
-
-	ck_assert_uint_gt(pauses->count, 0);
-	for (size_t i = 0; i < pauses->count; i++) {
-		if (pauses->item[i].number > longest)
-			longest = pauses->item[i].number;
-	}
-	return longest;
-}
-
-/*
- * The target's own gap is the stop, and the time until it had a processor
- * again; what the program says includes the time until it had one itself. In
- * the quietest of the runs both must say about the same.
- */
-static void pause_agrees_with_the_clock(const char *how)
-{
-	double closest = 1e9; /* in milliseconds, or quarters of what was said */
-
-	child_start_target(&target, &folder, "clock_gap%s", how);
-	for (int i = 0; i < 15 && closest >= 1; i++) {
-		const char *file = folder_file(&folder, "gap-%d.hap", i);
-		double gap, waiting, said;
-
-		child_ask(&target, "check");
-		run_program(&run, &folder, "-p %d --exact -d 1 -q -o %s", target.pid, file);
-		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
-		run_deinit(&run);
-		ck_assert_int_eq(sscanf(child_ask(&target, "check"), "gap_us=%lf waiting_us=%lf",
-					&gap, &waiting),
-				 2);
-		CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);
-		said = longest_pause(report);
-		closest = fmin(closest, fabs(gap - waiting - said) / fmax(1000, said / 4));
-	}
-	ck_assert_msg(closest < 1, "said and seen differ by %.1f times what is allowed", closest);
-}
-
-START_TEST(pause_agrees_with_the_clock_of_a_running_thread)
-{
-	pause_agrees_with_the_clock("");
-}
-END_TEST
-
-START_TEST(pause_agrees_with_the_clock_of_a_sleeping_thread)
-{
-	pause_agrees_with_the_clock(" -b");
-}
-END_TEST
-
 Suite *attach_stress_suite(void)
 {
 	Suite *suite = suite_create("attach_stress");
 	TCase *left = tcase_create("left"), *loader = tcase_create("loader");
-	TCase *thread = tcase_create("thread");
 
 	tcase_add_checked_fixture(left, setup, teardown);
 	tcase_set_timeout(left, 240);
@@ -339,13 +250,5 @@ Suite *attach_stress_suite(void)
 	tcase_add_test(loader, mutex_that_a_constructor_wants_is_no_deadlock);
 	tcase_add_test(loader, atfork_handler_with_jemalloc_locked_survives_hundred_attaches);
 	suite_add_tcase(suite, loader);
-
-	tcase_add_checked_fixture(thread, setup, teardown);
-	tcase_set_timeout(thread, 180);
-	tcase_add_test(thread, vector_registers_survive_fifty_attaches);
-	tcase_add_test(thread, no_thread_of_thousand_sees_an_interrupted_call);
-	tcase_add_test(thread, pause_agrees_with_the_clock_of_a_running_thread);
-	tcase_add_test(thread, pause_agrees_with_the_clock_of_a_sleeping_thread);
-	suite_add_tcase(suite, thread);
 	return suite;
 }

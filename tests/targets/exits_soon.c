@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * exits_soon [-e] MILLISECONDS: allocates from the start and ends after that
- * time with status 7; with -e it becomes another program (sleep 3) instead.
+ * time with status 7; with -e it becomes another program (sleep 1) instead.
  */
 #include "tests/targets/target.h"
 
@@ -26,6 +26,6 @@ int main(int argc, char **argv)
 		sched_yield();
 	}
 	if (executes)
-		execlp("sleep", "sleep", "3", NULL);
+		execlp("sleep", "sleep", "1", NULL);
 	_exit(7);
 }

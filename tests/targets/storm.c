@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * storm [-t THREADS] [-d LOADERS] [-s LOW-HIGH] [-m] [-w]: threads that allocate, grow and free all
- * the time and check their own blocks, of 1 to 16384 bytes or those of -s, and others that load and
- *unload libraries all the time. With -m the main thread allocates too; without it the main thread
- *only waits for commands. With -w the allocators sleep for 0.2 ms after 64 rounds, so that others
- *can run on a machine of few processors.
+ * storm [-t THREADS] [-d LOADERS] [-s LOW-HIGH]... [-m] [-w]: threads that
+ * allocate, grow and free all the time and check their own blocks, of 1 to 16384
+ * bytes or of the ranges of -s by turns, and others that load and unload
+ * libraries all the time. With -m the main thread allocates too; without it the
+ * main thread only waits for commands. With -w the allocators sleep for 0.2 ms
+ * after 64 rounds, so that others can run on a machine of few processors.
  *
  *	check  "ok" if every thread has made progress since the last check
  *	stop   join the threads, end with status 0
@@ -17,6 +18,7 @@
 
 #define THREADS_MAX 64
 #define BLOCKS	    64
+#define RANGES_MAX  4
 
 struct worker {
 	uint64_t rounds __attribute__((aligned(64)));
@@ -31,7 +33,10 @@ struct worker {
 
 static struct worker workers[THREADS_MAX];
 static bool stopping, is_gentle;
-static size_t size_low = 1, size_high = 16384;
+static struct range {
+	size_t low, high;
+} ranges[RANGES_MAX] = {{1, 16384}};
+static size_t range_count;
 
 static void block_check(const unsigned char *data, size_t size, size_t index)
 {
@@ -44,8 +49,9 @@ static void block_check(const unsigned char *data, size_t size, size_t index)
 static void round_run(struct worker *worker)
 {
 	uint64_t random = target_random(&worker->random);
+	const struct range *range = &ranges[worker->rounds % range_count];
 	size_t index = random % BLOCKS,
-	       size = size_low + (random >> 8) % (size_high - size_low + 1);
+	       size = range->low + (random >> 8) % (range->high - range->low + 1);
 	unsigned char *data = worker->block[index].data;
 
 	block_check(data, worker->block[index].size, index);
@@ -117,6 +123,17 @@ static bool all_move(int count)
 	return true;
 }
 
+static bool range_add(const char *text)
+{
+	struct range *range = &ranges[range_count];
+
+	if (range_count == RANGES_MAX || sscanf(text, "%zu-%zu", &range->low, &range->high) != 2 ||
+	    !range->low || range->high < range->low)
+		return false;
+	range_count++;
+	return true;
+}
+
 static bool command_waits(void)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -137,7 +154,7 @@ int main(int argc, char **argv)
 			allocators = atoi(optarg);
 		else if (option == 'd')
 			loaders = atoi(optarg);
-		else if (option == 's' && sscanf(optarg, "%zu-%zu", &size_low, &size_high) == 2)
+		else if (option == 's' && range_add(optarg))
 			continue;
 		else if (option == 'm')
 			main_allocates = true;
@@ -146,9 +163,9 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (!size_low || size_high < size_low || allocators < 0 || loaders < 0 ||
-	    allocators + loaders > THREADS_MAX)
+	if (allocators < 0 || loaders < 0 || allocators + loaders > THREADS_MAX)
 		return 2;
+	range_count += !range_count;
 	for (int i = 0; i < allocators + loaders; i++) {
 		workers[i].random = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
 		if (pthread_create(&workers[i].thread, NULL,
