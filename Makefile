@@ -15,7 +15,7 @@ MANDIR	?= $(PREFIX)/share/man
 V	?= 0
 VERSION	:= 0.1
 
-PACKAGES	= libelf libdw libunwind-ptrace libzstd capstone zlib liblzma
+PACKAGES	= libelf libdw libunwind-ptrace libzstd libdeflate capstone zlib liblzma
 TEST_PACKAGES	= check
 PACKAGE_CFLAGS	:= $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PACKAGE_LIBS	:= $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)

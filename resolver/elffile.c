@@ -143,13 +143,6 @@ static struct error *read_segments(struct elffile *file)
 	return NULL;
 }
 
-static bool is_zstd(Elf_Scn *scn)
-{
-	GElf_Chdr header;
-
-	return gelf_getchdr(scn, &header) && header.ch_type == COMPRESS_ZSTD;
-}
-
 static void describe_section(struct elffile *file, Elf_Scn *scn, size_t strings, size_t index)
 {
 	struct elffile_section *section = &file->section[index];
@@ -168,7 +161,6 @@ static void describe_section(struct elffile *file, Elf_Scn *scn, size_t strings,
 	section->flags = header.sh_flags;
 	section->type = header.sh_type;
 	section->compressed = header.sh_flags & SHF_COMPRESSED;
-	section->zstd = section->compressed && is_zstd(scn);
 }
 
 /*
@@ -454,10 +446,10 @@ const struct elffile_section *elffile_section(const struct elffile *file, const 
 	return NULL;
 }
 
-bool elffile_has_zstd(const struct elffile *file)
+bool elffile_is_compressed(const struct elffile *file)
 {
 	for (size_t i = 0; i < file->sections; i++) {
-		if (file->section[i].zstd)
+		if (file->section[i].compressed)
 			return true;
 	}
 	return false;

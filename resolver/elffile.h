@@ -45,7 +45,6 @@ struct elffile_section {
 	uint32_t type; /* SHT_ */
 	uint32_t index;
 	bool compressed; /* SHF_COMPRESSED */
-	bool zstd;	 /* ... by zstd, which libdw 0.188 cannot read */
 };
 
 struct elffile_bytes {
@@ -121,8 +120,8 @@ MUST_CHECK struct error *elffile_section_bytes(struct elffile *file,
 					       const struct elffile_section *section,
 					       struct elffile_bytes *ret);
 
-/* True if a section is compressed in a way that libdw cannot read. */
-bool elffile_has_zstd(const struct elffile *file);
+/* True if any section is compressed. */
+bool elffile_is_compressed(const struct elffile *file);
 
 /* Bytes of the file as stored. ERROR_FORMAT if the range is not within it. */
 MUST_CHECK struct error *elffile_read(const struct elffile *file, uint64_t offset, void *buf,

@@ -252,15 +252,16 @@ static struct error *load_symbols(struct modfiles *module)
 /* ---- lines */
 
 /*
- * Replace a file by one that libdw can read, if it cannot read this one. The
- * symbols keep pointing into the first one, which is why this comes before them.
+ * libdw before 0.189 cannot read sections compressed by zstd, and has zlib
+ * unfold all others, whether it needs them or not. So they are unfolded before.
+ * The symbols keep pointing into their file, which is why this comes first.
  */
 static struct error *make_readable(struct elffile **file)
 {
 	struct elffile *readable;
 	struct error *err;
 
-	if (!*file || !elffile_has_zstd(*file))
+	if (!*file || !elffile_is_compressed(*file))
 		return NULL;
 	err = zdebug_unfold(*file, &readable);
 	if (err)
@@ -303,9 +304,9 @@ struct error *modfiles_load(struct modfiles *module)
 	if (!module->file)
 		return NULL;
 	err = note(open_debug_file(module), &module->why_no_lines);
-	if (!err)
+	if (!err && !module->options.no_lines)
 		err = note(make_readable(&module->file), &module->why_no_lines);
-	if (!err)
+	if (!err && !module->options.no_lines)
 		err = note(make_readable(&module->debug), &module->why_no_lines);
 	if (!err)
 		err = load_symbols(module);

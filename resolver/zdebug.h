@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Debug sections compressed by zstd, which libdw before 0.189 cannot read (and
- * does not say so: it finds no lines).
+ * Compressed debug sections, by zlib as Debian has them or by zstd, made plain
+ * for libdw.
  */
 #ifndef RESOLVER_ZDEBUG_H
 #define RESOLVER_ZDEBUG_H
@@ -10,10 +10,12 @@
 #include "resolver/error.h"
 
 /*
- * A copy of @file in memory in which the sections that zstd compressed are
- * plain. *ret has the same name and does not need @file any more.
+ * A copy of @file in memory whose compressed sections are plain; those that
+ * lines do not need are said to have no bytes. *ret has the same name and does
+ * not need @file any more.
  *
- * Errors: ERROR_FORMAT, ERROR_UNSUPPORTED (unfolds to more than 4 GiB), ERROR_MEMORY.
+ * Errors: ERROR_FORMAT, ERROR_UNSUPPORTED (another compression, or it unfolds to
+ * more than 4 GiB), ERROR_MEMORY.
  */
 MUST_CHECK struct error *zdebug_unfold(const struct elffile *file, struct elffile **ret);
 

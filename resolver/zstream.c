@@ -32,14 +32,10 @@ struct error *zstream_compress(const void *data, size_t size, uint8_t **ret, siz
 	return NULL;
 }
 
-struct error *zstream_decompress(const void *data, size_t size, size_t raw_size, uint8_t **ret)
+struct error *zstream_decompress_to(const void *data, size_t size, void *out, size_t raw_size)
 {
-	CLEANUP(freep) uint8_t *out = malloc(raw_size ? raw_size : 1);
-	size_t read;
+	size_t read = ZSTD_decompress(out, raw_size, data, size);
 
-	if (!out)
-		return error_memory();
-	read = ZSTD_decompress(out, raw_size, data, size);
 	if (ZSTD_isError(read))
 		return error_create(ERROR_FORMAT, "the compressed part is damaged (%s)",
 				    ZSTD_getErrorName(read));
@@ -47,6 +43,18 @@ struct error *zstream_decompress(const void *data, size_t size, size_t raw_size,
 		return error_create(ERROR_FORMAT,
 				    "the compressed part holds %zu bytes where %zu were announced",
 				    read, raw_size);
-	*ret = take(out);
 	return NULL;
+}
+
+struct error *zstream_decompress(const void *data, size_t size, size_t raw_size, uint8_t **ret)
+{
+	CLEANUP(freep) uint8_t *out = malloc(raw_size ? raw_size : 1);
+	struct error *err;
+
+	if (!out)
+		return error_memory();
+	err = zstream_decompress_to(data, size, out, raw_size);
+	if (!err)
+		*ret = take(out);
+	return err;
 }

@@ -15,9 +15,13 @@ MUST_CHECK struct error *zstream_compress(const void *data, size_t size, uint8_t
 					  size_t *size_ret);
 
 /*
- * The @raw_size bytes of the frames at @data, malloc'ed; ERROR_FORMAT if they
- * are damaged or do not hold exactly so many. The caller bounds @raw_size.
+ * The @raw_size bytes of the frames at @data, to @out; ERROR_FORMAT if they are
+ * damaged or do not hold exactly so many.
  */
+MUST_CHECK struct error *zstream_decompress_to(const void *data, size_t size, void *out,
+					       size_t raw_size);
+
+/* The same, malloc'ed. The caller bounds @raw_size. */
 MUST_CHECK struct error *zstream_decompress(const void *data, size_t size, size_t raw_size,
 					    uint8_t **ret);
 

@@ -238,49 +238,96 @@ START_TEST(decompresses_zlib_sections)
 	workdir_run(&dir, "objcopy --compress-debug-sections=zlib-gabi a zlib");
 	file = open_file("zlib");
 	ck_assert(elffile_section(file, ".debug_info")->compressed);
-	ck_assert(!elffile_has_zstd(file));
 	check_same_section("a", "zlib", ".debug_info");
 }
 END_TEST
 
-START_TEST(unfolds_zstd_sections)
+static const char *const compressions[] = {"zlib-gabi", "zstd"};
+
+START_TEST(unfolds_compressed_sections)
 {
+	static const char *const names[] = {".debug_info", ".debug_line", ".symtab", ".comment"};
 	CLEANUP(elffile_freep) struct elffile *packed = NULL;
 	CLEANUP(elffile_freep) struct elffile *plain = NULL;
 	CLEANUP(elffile_freep) struct elffile *original = open_file("a");
 	struct elffile_bytes expected, bytes;
 
-	workdir_run(&dir, "objcopy --compress-debug-sections=zstd a zstd");
-	packed = open_file("zstd");
-	ck_assert(elffile_has_zstd(packed));
-	assert_fails(elffile_section_bytes(packed, elffile_section(packed, ".debug_info"), &bytes),
-		     ERROR_UNSUPPORTED);
+	workdir_run(&dir, "objcopy --compress-debug-sections=%s a packed", compressions[_i]);
+	packed = open_file("packed");
+	ck_assert(elffile_is_compressed(packed));
+	ck_assert(!elffile_is_compressed(original));
 	assert_ok(zdebug_unfold(packed, &plain));
-	ck_assert(!elffile_has_zstd(plain));
-	assert_ok(elffile_section_bytes(plain, elffile_section(plain, ".debug_info"), &bytes));
-	assert_ok(elffile_section_bytes(original, elffile_section(original, ".debug_info"),
-					&expected));
-	ck_assert_uint_eq(bytes.size, expected.size);
-	ck_assert_mem_eq(bytes.data, expected.data, bytes.size);
+	ck_assert(!elffile_is_compressed(plain));
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		assert_ok(elffile_section_bytes(plain, elffile_section(plain, names[i]), &bytes));
+		assert_ok(elffile_section_bytes(original, elffile_section(original, names[i]),
+						&expected));
+		ck_assert_uint_gt(bytes.size, 0);
+		ck_assert_uint_eq(bytes.size, expected.size);
+		ck_assert_mem_eq(bytes.data, expected.data, bytes.size);
+	}
 }
 END_TEST
 
-START_TEST(refuses_a_zstd_section_that_lies_about_its_size)
+/* Variables' places are a seventh of Debian's debug info. */
+START_TEST(leaves_out_what_lines_do_not_need)
+{
+	CLEANUP(elffile_freep) struct elffile *packed = NULL;
+	CLEANUP(elffile_freep) struct elffile *plain = NULL;
+	struct elffile_bytes bytes;
+
+	workdir_run(&dir,
+		    "dd if=/dev/zero of=zeros bs=4k count=9 2>dd.log && "
+		    "objcopy --add-section .debug_loclists=zeros a a.loc && "
+		    "objcopy --compress-debug-sections=%s a.loc packed",
+		    compressions[_i]);
+	packed = open_file("packed");
+	ck_assert(elffile_section(packed, ".debug_loclists")->compressed);
+	assert_ok(zdebug_unfold(packed, &plain));
+	ck_assert(!elffile_is_compressed(plain));
+	assert_ok(elffile_section_bytes(plain, elffile_section(plain, ".debug_loclists"), &bytes));
+	ck_assert_uint_eq(bytes.size, 0);
+}
+END_TEST
+
+/* @change is written @offset bytes into .debug_info. */
+static struct error *unfold_changed(const char *compression, size_t offset, const void *change,
+				    size_t change_size)
 {
 	CLEANUP(elffile_freep) struct elffile *packed = NULL;
 	CLEANUP(elffile_freep) struct elffile *file = NULL;
+	CLEANUP(elffile_freep) struct elffile *plain = NULL;
 	CLEANUP(freep) uint8_t *data = NULL;
-	struct elffile *plain;
-	uint64_t lie = 1ull << 40;
-	size_t size, at;
+	size_t size;
 
-	workdir_run(&dir, "objcopy --compress-debug-sections=zstd a liar");
+	workdir_run(&dir, "objcopy --compress-debug-sections=%s a liar", compression);
 	packed = open_file("liar");
 	data = read_bytes("liar", &size);
-	at = elffile_section(packed, ".debug_info")->offset + offsetof(Elf64_Chdr, ch_size);
-	memcpy(data + at, &lie, sizeof(lie));
+	memcpy(data + elffile_section(packed, ".debug_info")->offset + offset, change, change_size);
 	assert_ok(elffile_open_memory(take(data), size, "liar", &file));
-	assert_fails(zdebug_unfold(file, &plain), ERROR_UNSUPPORTED);
+	return zdebug_unfold(file, &plain);
+}
+
+START_TEST(refuses_a_compressed_section_that_lies)
+{
+	static const uint64_t sizes[] = {1ull << 40, UINT64_MAX, UINT64_MAX - 15};
+	const uint64_t one_more = 1 << 12;
+	const uint32_t type = 77;
+	uint8_t garbage[32];
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		assert_fails(unfold_changed(compressions[_i], offsetof(Elf64_Chdr, ch_size),
+					    &sizes[i], sizeof(sizes[i])),
+			     ERROR_UNSUPPORTED);
+	assert_fails(unfold_changed(compressions[_i], offsetof(Elf64_Chdr, ch_size), &one_more,
+				    sizeof(one_more)),
+		     ERROR_FORMAT);
+	assert_fails(unfold_changed(compressions[_i], offsetof(Elf64_Chdr, ch_type), &type,
+				    sizeof(type)),
+		     ERROR_UNSUPPORTED);
+	memset(garbage, 0xa5, sizeof(garbage));
+	assert_fails(unfold_changed(compressions[_i], sizeof(Elf64_Chdr), garbage, sizeof(garbage)),
+		     ERROR_FORMAT);
 }
 END_TEST
 
@@ -401,8 +448,9 @@ Suite *elffile_suite(void)
 	tcase_add_test(tcase, reads_a_deleted_file);
 	tcase_add_test(tcase, reads_a_file_that_others_may_write);
 	tcase_add_test(tcase, decompresses_zlib_sections);
-	tcase_add_test(tcase, unfolds_zstd_sections);
-	tcase_add_test(tcase, refuses_a_zstd_section_that_lies_about_its_size);
+	tcase_add_loop_test(tcase, unfolds_compressed_sections, 0, 2);
+	tcase_add_loop_test(tcase, leaves_out_what_lines_do_not_need, 0, 2);
+	tcase_add_loop_test(tcase, refuses_a_compressed_section_that_lies, 0, 2);
 	tcase_add_test(tcase, reads_links_to_debug_files);
 	tcase_add_test(tcase, refuses_a_debuglink_that_is_a_path);
 	suite_add_tcase(suite, tcase);

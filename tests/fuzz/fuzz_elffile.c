@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_sections(file);
 		find_symbols(file);
 		find_lines(file);
-		if (elffile_has_zstd(file))
+		if (elffile_is_compressed(file))
 			err = zdebug_unfold(file, &plain);
 	}
 	error_free(err);
