@@ -58,11 +58,10 @@ static struct error *report_read(const struct worker_report *report)
  * one control group. The lowest of the real-time priorities is enough. Where
  * none is allowed, niceness has to do.
  */
-static void priority_raise(void)
+static void be_first(void)
 {
 	const struct sched_param lowest = {.sched_priority = 1};
 
-	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
 	sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest);
 }
 
@@ -70,7 +69,7 @@ static void priority_raise(void)
  * T has been let go, and needs the processor that we are bound to: to end takes
  * milliseconds, for which we are ordinary again, and run anywhere.
  */
-static void priority_drop(void)
+static void be_ordinary(void)
 {
 	const struct sched_param none = {.sched_priority = 0};
 	cpu_set_t all;
@@ -95,6 +94,7 @@ static void child_prepare(void)
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
 	setsid();
+	setpriority(PRIO_PROCESS, 0, WORKER_NICE);
 	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		if (write(fd, "-1000", 5) < 0)
@@ -102,7 +102,7 @@ static void child_prepare(void)
 		close(fd);
 	}
 	prefault_all(getppid());
-	priority_raise();
+	be_first();
 }
 
 static struct error *child_wait(pid_t child, int pidfd, unsigned int timeout_ms,
@@ -152,7 +152,7 @@ struct error *worker_run(worker_function *function, void *context, unsigned int 
 
 		child_prepare();
 		result = function(context);
-		priority_drop();
+		be_ordinary();
 		report_fill(report, result);
 		_exit(0);
 	}

@@ -24,7 +24,7 @@ struct entry {
 
 static const struct entry entries[] = {
 #define SUITE(name)	    {"unit", name##_suite},
-#define PURE_SUITE(name)    SUITE(name)
+#define PURE_SUITE(name)    {"pure", name##_suite},
 #define ORACLE_SUITE(name)  {"oracle", name##_suite},
 #define SYSTEM_SUITE(name)  {"system", name##_suite},
 #define STORM_SUITE(name)   {"storm", name##_suite},

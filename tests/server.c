@@ -375,12 +375,19 @@ void server_expect_all_answered(struct server *server)
 	wait_ms(500);
 }
 
+/* Fast shutdown in PostgreSQL's words; a plain end for the others. */
+static int end_ask(const struct server *server)
+{
+	bool fast = server->module && strcmp(server->module, "postgres") == 0;
+
+	return kill(server->child.pid, fast ? SIGINT : SIGTERM);
+}
+
 void server_expect_clean_end(struct server *server)
 {
-	/* Fast shutdown in PostgreSQL's words; a plain end for the others. */
-	int number = strcmp(server->module, "postgres") == 0 ? SIGINT : SIGTERM, status;
+	int status;
 
-	ck_assert_int_eq(kill(server->child.pid, number), 0);
+	ck_assert_int_eq(end_ask(server), 0);
 	status = child_wait(&server->child, 30000);
 	ck_assert_msg(status == 0 || status == 128 + SIGTERM, "the server ended with %d", status);
 }
@@ -389,5 +396,10 @@ void server_end(struct server *server)
 {
 	child_end(&server->check);
 	child_end(&server->load);
+	/* A worker outlives a master that is killed. */
+	if (server->child.pid && server->target != server->child.pid) {
+		end_ask(server);
+		child_wait(&server->child, 5000);
+	}
 	child_end(&server->child);
 }

@@ -32,7 +32,6 @@ static bool is_long(void)
 
 /* ---- load of one kind, by everybody */
 
-/* One that also loads and unloads is in attach_stress. */
 static const int storm_threads[] = {1, 4, 32};
 #define STORMS (sizeof(storm_threads) / sizeof(storm_threads[0]))
 
@@ -52,6 +51,16 @@ START_TEST(threads_that_only_allocate_are_not_harmed)
 	matrix_start(&matrix, "storm -t %d -s 64-128 -s 2048-4096", storm_threads[_i]);
 	cycles(tests_cycles(100));
 	matrix.ignore |= PROCSTATE_FILTER;
+	matrix_expect_unharmed(&matrix);
+}
+END_TEST
+
+/* A storm with one such thread is in attach_stress. */
+START_TEST(four_threads_that_load_and_unload_are_not_harmed)
+{
+	matrix_start(&matrix, "storm -t 2 -d 4 -w");
+	cycles(tests_cycles(10));
+	matrix.ignore |= PROCSTATE_OBJECTS | PROCSTATE_FDS | PROCSTATE_FILTER;
 	matrix_expect_unharmed(&matrix);
 }
 END_TEST
@@ -171,6 +180,7 @@ Suite *attach_load_suite(void)
 	tcase_add_checked_fixture(load, setup, teardown);
 	tcase_set_timeout(load, 240);
 	tcase_add_loop_test(load, threads_that_only_allocate_are_not_harmed, 0, STORMS);
+	tcase_add_test(load, four_threads_that_load_and_unload_are_not_harmed);
 	tcase_add_test(load, threads_that_only_fork_are_not_harmed);
 	suite_add_tcase(suite, load);
 
