@@ -3,7 +3,7 @@
  * The test runner: all suites in one process of Check, so that there is one
  * closing line.
  *
- *	run [unit|pure|oracle|system|patient|storm]...
+ *	run [unit|pure|oracle|system|patient]...
  *
  * runs the suites of these kinds (tests/suites.h), all without an argument.
  * Check's variables apply: CK_RUN_SUITE, CK_RUN_CASE, CK_FORK, CK_VERBOSITY,
@@ -27,14 +27,12 @@ static const struct entry entries[] = {
 #define PURE_SUITE(name)    {"pure", name##_suite},
 #define ORACLE_SUITE(name)  {"oracle", name##_suite},
 #define SYSTEM_SUITE(name)  {"system", name##_suite},
-#define STORM_SUITE(name)   {"storm", name##_suite},
 #define PATIENT_SUITE(name) {"patient", name##_suite},
 #include "tests/suites.h"
 #undef SUITE
 #undef PURE_SUITE
 #undef ORACLE_SUITE
 #undef SYSTEM_SUITE
-#undef STORM_SUITE
 #undef PATIENT_SUITE
 };
 
@@ -64,7 +62,7 @@ int main(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (!is_kind(argv[i])) {
-			fprintf(stderr, "usage: %s [unit|pure|oracle|system|patient|storm]...\n",
+			fprintf(stderr, "usage: %s [unit|pure|oracle|system|patient]...\n",
 				argv[0]);
 			return 2;
 		}

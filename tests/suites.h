@@ -10,10 +10,7 @@
  *	ORACLE_SUITE  holds our tables against libraries that are slow under the
  *		      sanitizers, or takes long and does not mind company
  *	SYSTEM_SUITE  runs ours on real processes, whose time-outs need the machine
- *	STORM_SUITE   the same, a hundred times, on targets that take what they get of
- *		      the machine
- *	PATIENT_SUITE the same where most of the time is spent in waiting: runs beside
- *		      the storms, which have less of a right to the machine
+ *	PATIENT_SUITE attaches that are mostly patience, and run beside a build
  */
 PURE_SUITE(error)
 PURE_SUITE(text)
@@ -29,9 +26,9 @@ SUITE(boot)
 SUITE(entry)
 SUITE(entry_threads)
 SUITE(entry_unwind)
-SYSTEM_SUITE(attach_exact)
-SYSTEM_SUITE(attach_sampled)
-STORM_SUITE(attach_stress)
+PATIENT_SUITE(attach_exact)
+PATIENT_SUITE(attach_sampled)
+SYSTEM_SUITE(attach_stress)
 SYSTEM_SUITE(attach_thread)
 PATIENT_SUITE(attach_bad)
 PATIENT_SUITE(attach_limits)
@@ -90,6 +87,6 @@ PATIENT_SUITE(attach_stop)
 PATIENT_SUITE(attach_matrix)
 PATIENT_SUITE(attach_foreign)
 PATIENT_SUITE(attach_changing)
-STORM_SUITE(attach_load)
+SYSTEM_SUITE(attach_load)
 PATIENT_SUITE(attach_hostile)
 SUITE(message)

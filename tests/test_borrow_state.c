@@ -23,8 +23,15 @@
 #include "tests/tests.h"
 
 #define STACK_SIZE 65536u
-/* Tracers killed in each test of that. */
+/*
+ * Tracers killed in each test of that. To fork a sanitizer's memory takes longer
+ * than all that follows.
+ */
+#ifdef __SANITIZE_ADDRESS__
+#define KILLS 25
+#else
 #define KILLS 100
+#endif
 
 /* Words of the board for code run on T. */
 enum {

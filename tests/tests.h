@@ -27,14 +27,12 @@
 #define PURE_SUITE(name)    SUITE(name)
 #define ORACLE_SUITE(name)  SUITE(name)
 #define SYSTEM_SUITE(name)  SUITE(name)
-#define STORM_SUITE(name)   SUITE(name)
 #define PATIENT_SUITE(name) SUITE(name)
 #include "tests/suites.h"
 #undef SUITE
 #undef PURE_SUITE
 #undef ORACLE_SUITE
 #undef SYSTEM_SUITE
-#undef STORM_SUITE
 #undef PATIENT_SUITE
 
 /* The expression returns a struct error *: fail with its message unless it is NULL. */
