@@ -60,12 +60,20 @@ static bool is_needed(const struct elffile_section *section)
 	return true;
 }
 
+static bool is_within(const struct elffile_section *section, uint64_t size)
+{
+	return section->offset <= size && section->size <= size - section->offset;
+}
+
 static struct error *read_compression(const struct elffile *file,
 				      const struct elffile_section *section, Elf64_Chdr *ret)
 {
-	if (section->size < sizeof(*ret))
-		return error_create(ERROR_FORMAT, "%s: section %s: no compression header",
-				    elffile_name(file), section->name);
+	if (!is_within(section, elffile_size(file)) || section->size < sizeof(*ret))
+		return error_create(ERROR_FORMAT,
+				    "%s: section %s at offset %#" PRIx64 " with %" PRIu64
+				    " bytes: not within the file, or without a compression header",
+				    elffile_name(file), section->name, section->offset,
+				    section->size);
 	return elffile_read(file, section->offset, ret, sizeof(*ret));
 }
 

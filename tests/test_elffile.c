@@ -290,23 +290,57 @@ START_TEST(leaves_out_what_lines_do_not_need)
 }
 END_TEST
 
+/* The bytes of a compressed file; where in them .debug_info begins, and its header. */
+static uint8_t *read_packed(const char *compression, size_t *size, size_t *at, Elf64_Shdr **header)
+{
+	CLEANUP(elffile_freep) struct elffile *packed = NULL;
+	const struct elffile_section *section;
+	uint8_t *data;
+
+	workdir_run(&dir, "objcopy --compress-debug-sections=%s a liar", compression);
+	packed = open_file("liar");
+	section = elffile_section(packed, ".debug_info");
+	data = read_bytes("liar", size);
+	*at = section->offset;
+	*header = (Elf64_Shdr *)(data + ((Elf64_Ehdr *)data)->e_shoff) + section->index;
+	return data;
+}
+
+static struct error *unfold_bytes(uint8_t *data, size_t size)
+{
+	CLEANUP(elffile_freep) struct elffile *file = NULL;
+	CLEANUP(elffile_freep) struct elffile *plain = NULL;
+
+	assert_ok(elffile_open_memory(data, size, "liar", &file));
+	return zdebug_unfold(file, &plain);
+}
+
 /* @change is written @offset bytes into .debug_info. */
 static struct error *unfold_changed(const char *compression, size_t offset, const void *change,
 				    size_t change_size)
 {
-	CLEANUP(elffile_freep) struct elffile *packed = NULL;
-	CLEANUP(elffile_freep) struct elffile *file = NULL;
-	CLEANUP(elffile_freep) struct elffile *plain = NULL;
-	CLEANUP(freep) uint8_t *data = NULL;
-	size_t size;
+	Elf64_Shdr *header;
+	size_t size, at;
+	uint8_t *data = read_packed(compression, &size, &at, &header);
 
-	workdir_run(&dir, "objcopy --compress-debug-sections=%s a liar", compression);
-	packed = open_file("liar");
-	data = read_bytes("liar", &size);
-	memcpy(data + elffile_section(packed, ".debug_info")->offset + offset, change, change_size);
-	assert_ok(elffile_open_memory(take(data), size, "liar", &file));
-	return zdebug_unfold(file, &plain);
+	memcpy(data + at + offset, change, change_size);
+	return unfold_bytes(data, size);
 }
+
+START_TEST(refuses_a_compressed_section_that_is_not_within_the_file)
+{
+	static const uint64_t sizes[] = {0, sizeof(Elf64_Chdr) - 1, 1ull << 50, UINT64_MAX};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		Elf64_Shdr *header;
+		size_t size, at;
+		uint8_t *data = read_packed(compressions[_i], &size, &at, &header);
+
+		header->sh_size = sizes[i];
+		assert_fails(unfold_bytes(data, size), ERROR_FORMAT);
+	}
+}
+END_TEST
 
 START_TEST(refuses_a_compressed_section_that_lies)
 {
@@ -451,6 +485,7 @@ Suite *elffile_suite(void)
 	tcase_add_loop_test(tcase, unfolds_compressed_sections, 0, 2);
 	tcase_add_loop_test(tcase, leaves_out_what_lines_do_not_need, 0, 2);
 	tcase_add_loop_test(tcase, refuses_a_compressed_section_that_lies, 0, 2);
+	tcase_add_loop_test(tcase, refuses_a_compressed_section_that_is_not_within_the_file, 0, 2);
 	tcase_add_test(tcase, reads_links_to_debug_files);
 	tcase_add_test(tcase, refuses_a_debuglink_that_is_a_path);
 	suite_add_tcase(suite, tcase);
