@@ -81,7 +81,7 @@ struct inject_boot_result {
 
 /*
  * Before T is stopped, and when no thread runs boot: take the page faults of
- * what boot and we shall write there. A job that runs no boot may have no shm.
+ * what boot and we shall write there.
  */
 void inject_touch(const struct inject *inject);
 

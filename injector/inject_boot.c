@@ -39,8 +39,7 @@ static uint64_t boot_remote(const struct inject *inject)
 
 void inject_touch(const struct inject *inject)
 {
-	if (inject->shm)
-		memset(boot_local(inject), 0, HA_BOOT_SIZE);
+	memset(boot_local(inject), 0, HA_BOOT_SIZE);
 }
 
 /* One that was closed before it was noted is nothing's. */

@@ -323,7 +323,8 @@ typedef struct error *job_step(struct job *job, struct borrow *borrow, uint32_t 
 struct search {
 	job_step *step;
 	bool needs_safe_point;
-	bool undo; /* take everything out of the target when the step fails */
+	bool boots; /* the step runs boot on T */
+	bool undo;  /* take everything out of the target when the step fails */
 	uint64_t limit_ms;
 	unsigned int lock_busy;	     /* times that the lock was not free */
 	unsigned int lock_waits;     /* times that T waited for it in vain */
@@ -503,7 +504,8 @@ static struct error *threads_search(struct job *job, struct search *search)
 						"are in uninterruptible sleep or ending");
 	if (count > THREADS_ASKED)
 		count = THREADS_ASKED;
-	inject_touch(&job->inject);
+	if (search->boots)
+		inject_touch(&job->inject);
 	for (tries = 0;; tries++) {
 		err = thread_try(job, search, thread_next(job, search, tids, count));
 		timeouts += error_is(err, ERROR_TIMEOUT);
@@ -559,6 +561,7 @@ struct error *job_attach(struct job *job)
 	struct search search = {
 		.step = attach_step,
 		.needs_safe_point = job->loader->needs_safe_point,
+		.boots = job_can_lock(job),
 		.undo = true,
 		.limit_ms = ATTACH_LIMIT_MS,
 		.lock_waits_max = job->loader->needs_safe_point ? LOCK_WAITS_MAX : 0,
@@ -567,8 +570,8 @@ struct error *job_attach(struct job *job)
 
 	if (job->shm->sampling && job->journal->entry.state == JOURNAL_THERE)
 		err = sampling_reset(job);
-	if (!err)
-		err = job->loader->prepare(job);
+	if (!err && job->journal->entry.state != JOURNAL_THERE)
+		err = job->loader->image(&job->inject.entry_fd);
 	return err ? err : threads_search(job, &search);
 }
 
@@ -701,14 +704,16 @@ static struct error *remove_step(struct job *job, struct borrow *borrow, uint32_
 
 struct error *job_patch(struct job *job)
 {
-	struct search search = {.step = patch_step, .limit_ms = PATCH_LIMIT_MS};
+	struct search search = {
+		.step = patch_step, .boots = job_can_lock(job), .limit_ms = PATCH_LIMIT_MS};
 
 	return threads_search(job, &search);
 }
 
 struct error *job_restore(struct job *job)
 {
-	struct search search = {.step = restore_step, .limit_ms = RESTORE_LIMIT_MS};
+	struct search search = {
+		.step = restore_step, .boots = job_can_lock(job), .limit_ms = RESTORE_LIMIT_MS};
 
 	return threads_search(job, &search);
 }

@@ -67,8 +67,8 @@ struct loader {
 	bool needs_safe_point;
 	/* NULL, or why this loader cannot be used on this target: a phrase. */
 	const char *(*unusable)(const struct job *job);
-	/* Make what can be made before T is stopped. */
-	struct error *(*prepare)(struct job *job);
+	/* Make the file that entry comes from, before T is stopped. */
+	struct error *(*image)(int *fd_ret);
 	/* Bring everything in and write the slots; T is stopped before and after. */
 	struct error *(*attach)(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				struct inject_boot_result *boot);

@@ -24,13 +24,6 @@ static const char *dlopen_unusable(const struct job *job)
 	return loaderinfo_can_dlopen(job->loader_info, &why) ? NULL : why;
 }
 
-static struct error *dlopen_prepare(struct job *job)
-{
-	if (job->journal->entry.state == JOURNAL_THERE)
-		return NULL;
-	return image_entry_file(&job->inject.entry_fd);
-}
-
 /*
  * The loader keeps the path in two places and compares it with the paths of
  * later dlopens: the descriptor's number will mean another file by then.
@@ -101,6 +94,6 @@ const struct loader loader_dlopen = {
 	.name = "dlopen",
 	.needs_safe_point = true,
 	.unusable = dlopen_unusable,
-	.prepare = dlopen_prepare,
+	.image = image_entry_file,
 	.attach = dlopen_attach,
 };

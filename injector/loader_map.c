@@ -15,13 +15,6 @@ static const char *map_unusable(const struct job *job)
 	return NULL;
 }
 
-static struct error *map_prepare(struct job *job)
-{
-	if (job->journal->entry.state == JOURNAL_THERE)
-		return NULL;
-	return image_entry_memory(&job->inject.entry_fd);
-}
-
 static struct error *window_mapped(void *context, uint64_t link_map)
 {
 	struct job *job = context;
@@ -56,6 +49,6 @@ const struct loader loader_map = {
 	.name = "map",
 	.needs_safe_point = false,
 	.unusable = map_unusable,
-	.prepare = map_prepare,
+	.image = image_entry_memory,
 	.attach = map_attach,
 };

@@ -20,7 +20,6 @@ enum {
 	/* A section of the compressed size may not claim to unfold to more than this many times it.
 	 */
 	MAX_RATIO = 1100,
-	COMPRESS_ZSTD = 2, /* ELFCOMPRESS_ZSTD of the gABI; elf.h has it since glibc 2.37 */
 };
 
 /* A symbol table with what belongs to it. */

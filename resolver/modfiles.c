@@ -256,12 +256,12 @@ static struct error *load_symbols(struct modfiles *module)
  * unfold all others, whether it needs them or not. So they are unfolded before.
  * The symbols keep pointing into their file, which is why this comes first.
  */
-static struct error *make_readable(struct elffile **file)
+static struct error *make_readable(const struct modfiles *module, struct elffile **file)
 {
 	struct elffile *readable;
 	struct error *err;
 
-	if (!*file || !elffile_is_compressed(*file))
+	if (module->options.no_lines || !*file || !elffile_is_compressed(*file))
 		return NULL;
 	err = zdebug_unfold(*file, &readable);
 	if (err)
@@ -282,7 +282,7 @@ static struct error *load_lines(struct modfiles *module)
 	if (elffile_debugaltlink(file, &alt_id)) {
 		err = debugfile_open_alt(file, elffile_name(file), module->root, &module->alt);
 		if (!err)
-			err = make_readable(&module->alt);
+			err = make_readable(module, &module->alt);
 		if (err)
 			return error_prefix(err, "%s: dwz file", elffile_name(file));
 	}
@@ -304,10 +304,10 @@ struct error *modfiles_load(struct modfiles *module)
 	if (!module->file)
 		return NULL;
 	err = note(open_debug_file(module), &module->why_no_lines);
-	if (!err && !module->options.no_lines)
-		err = note(make_readable(&module->file), &module->why_no_lines);
-	if (!err && !module->options.no_lines)
-		err = note(make_readable(&module->debug), &module->why_no_lines);
+	if (!err)
+		err = note(make_readable(module, &module->file), &module->why_no_lines);
+	if (!err)
+		err = note(make_readable(module, &module->debug), &module->why_no_lines);
 	if (!err)
 		err = load_symbols(module);
 	if (!err && !module->options.no_lines)

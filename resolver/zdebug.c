@@ -10,7 +10,7 @@
 #include <string.h>
 
 #ifndef ELFCOMPRESS_ZSTD
-#define ELFCOMPRESS_ZSTD 2 /* gABI, 2022 */
+#define ELFCOMPRESS_ZSTD 2 /* gABI; elf.h has it since glibc 2.37 */
 #endif
 
 static const uint64_t max_bytes = 4ull << 30;
@@ -115,8 +115,8 @@ static struct error *copy_plain(struct image *image, const struct elffile *file)
 	struct error *err = NULL;
 
 	for (size_t i = 0; i < count && !err; i++) {
-		if (!section[i].compressed || section[i].offset < at || section[i].offset > size ||
-		    section[i].size > size - section[i].offset)
+		if (!section[i].compressed || section[i].offset < at ||
+		    !is_within(&section[i], size))
 			continue;
 		err = elffile_read(file, at, image->data + at, section[i].offset - at);
 		at = section[i].offset + section[i].size;

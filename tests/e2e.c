@@ -264,6 +264,12 @@ int child_wait(struct child *child, unsigned int timeout_ms)
 	return -1;
 }
 
+void child_expect_clean_end(struct child *child)
+{
+	child_expect(child, "stop", "ended");
+	ck_assert_int_eq(child_wait(child, 20000), 0);
+}
+
 void child_end(struct child *child)
 {
 	if (child->pid) {

@@ -65,6 +65,8 @@ void child_expect(struct child *child, const char *line, const char *answer);
 
 /* Wait for its end: exit status, or 128 + signal. -1: still there after @timeout_ms. */
 int child_wait(struct child *child, unsigned int timeout_ms);
+/* Told to stop, it says that it has, and ends with 0. */
+void child_expect_clean_end(struct child *child);
 /* Kill it if it is there, and free. A zeroed struct is fine. */
 void child_end(struct child *child);
 

@@ -62,8 +62,7 @@ static void expect_unharmed(void)
 	child_expect(&target, "check", "ok");
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 
 static void start_storm(const char *command)
@@ -314,8 +313,7 @@ START_TEST(death_of_the_program_at_any_moment_leaves_a_target_that_works)
 	ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
 	child_expect(&target, "check", "ok");
 	ck_assert_uint_eq(procstate_status(target.pid, "TracerPid", 10), 0);
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 END_TEST
 

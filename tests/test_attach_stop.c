@@ -135,8 +135,7 @@ static void stop_cleans_up(const char *loader)
 	stop(target.pid, "nothing of heapattach");
 	record_start("again.hap");
 	record_end();
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 
 START_TEST(stop_cleans_up_after_a_killed_program)
@@ -177,8 +176,7 @@ START_TEST(next_attach_takes_over_after_killed_programs)
 	procstate_expect_left(target.pid);
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 END_TEST
 
@@ -212,8 +210,7 @@ START_TEST(thousand_forks_leave_the_parents_figures_exact)
 	ck_assert_uint_eq(kept_blocks(report), 1000);
 	child_expect(&target, "clean", "clean");
 	child_expect(&target, "churn 100", "churned");
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 END_TEST
 
@@ -229,8 +226,7 @@ START_TEST(living_children_are_clean_after_the_stop)
 	record_end();
 	child_expect(&target, "clean", "clean");
 	procstate_expect_left(child);
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 END_TEST
 
@@ -250,8 +246,7 @@ START_TEST(forked_child_can_be_attached_to_while_its_parent_is)
 	child_expect(&target, "check", "ok");
 	record_end();
 	child_expect(&target, "clean", "clean");
-	child_expect(&target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&target, 20000), 0);
+	child_expect_clean_end(&target);
 }
 END_TEST
 

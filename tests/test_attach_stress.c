@@ -91,17 +91,6 @@ static void cycles(int count, const char *loader)
 	}
 }
 
-static void expect_clean_end(struct child *child)
-{
-	child_expect(child, "stop", "ended");
-	ck_assert_int_eq(child_wait(child, 20000), 0);
-}
-
-static void stop_expect_clean_end(void)
-{
-	expect_clean_end(&target);
-}
-
 static void cycles_side_by_side(int count, const char *name)
 {
 	struct lane *lane;
@@ -119,7 +108,7 @@ static void cycles_side_by_side(int count, const char *name)
 		}
 	}
 	for (lane = lanes; lane < lanes + LANES; lane++)
-		expect_clean_end(&lane->target);
+		child_expect_clean_end(&lane->target);
 }
 
 /* ---- nothing is left */
@@ -142,7 +131,7 @@ START_TEST(hundred_cycles_leave_a_busy_process_as_it_was)
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	ck_assert_uint_lt(procstate_status(target.pid, "VmRSS", 10), rss + 4096);
-	stop_expect_clean_end();
+	child_expect_clean_end(&target);
 }
 END_TEST
 
@@ -203,7 +192,7 @@ START_TEST(busy_main_thread_is_left_as_it_was)
 	cycles(20, NULL);
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
-	stop_expect_clean_end();
+	child_expect_clean_end(&target);
 }
 END_TEST
 
@@ -213,7 +202,7 @@ START_TEST(malloc_and_dlopen_storm_is_not_harmed)
 {
 	child_start_target(&target, &folder, "storm -t 3 -d 1 -m -w");
 	cycles(tests_cycles(100), NULL);
-	stop_expect_clean_end();
+	child_expect_clean_end(&target);
 }
 END_TEST
 

@@ -27,12 +27,6 @@ static void start(const char *name, const char *option)
 	matrix.pid = matrix.target.pid;
 }
 
-static void expect_clean_end(void)
-{
-	child_expect(&matrix.target, "stop", "ended");
-	ck_assert_int_eq(child_wait(&matrix.target, 20000), 0);
-}
-
 START_TEST(vector_registers_survive_fifty_attaches)
 {
 	uint64_t rounds = 0;
@@ -47,7 +41,7 @@ START_TEST(vector_registers_survive_fifty_attaches)
 		ck_assert_uint_gt(seen, rounds);
 		rounds = seen;
 	}
-	expect_clean_end();
+	child_expect_clean_end(&matrix.target);
 }
 END_TEST
 
@@ -63,7 +57,7 @@ START_TEST(no_thread_of_thousand_sees_an_interrupted_call)
 			 3);
 	ck_assert_uint_gt(beats, 0);
 	ck_assert_uint_eq(interrupted, 0);
-	expect_clean_end();
+	child_expect_clean_end(&matrix.target);
 }
 END_TEST
 

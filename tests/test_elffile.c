@@ -269,6 +269,18 @@ START_TEST(unfolds_compressed_sections)
 }
 END_TEST
 
+START_TEST(does_not_decompress_zstd_by_itself)
+{
+	CLEANUP(elffile_freep) struct elffile *packed = NULL;
+	struct elffile_bytes bytes;
+
+	workdir_run(&dir, "objcopy --compress-debug-sections=zstd a zstd");
+	packed = open_file("zstd");
+	assert_fails(elffile_section_bytes(packed, elffile_section(packed, ".debug_info"), &bytes),
+		     ERROR_UNSUPPORTED);
+}
+END_TEST
+
 /* Variables' places are a seventh of Debian's debug info. */
 START_TEST(leaves_out_what_lines_do_not_need)
 {
@@ -483,6 +495,7 @@ Suite *elffile_suite(void)
 	tcase_add_test(tcase, reads_a_file_that_others_may_write);
 	tcase_add_test(tcase, decompresses_zlib_sections);
 	tcase_add_loop_test(tcase, unfolds_compressed_sections, 0, 2);
+	tcase_add_test(tcase, does_not_decompress_zstd_by_itself);
 	tcase_add_loop_test(tcase, leaves_out_what_lines_do_not_need, 0, 2);
 	tcase_add_loop_test(tcase, refuses_a_compressed_section_that_lies, 0, 2);
 	tcase_add_loop_test(tcase, refuses_a_compressed_section_that_is_not_within_the_file, 0, 2);
