@@ -155,14 +155,6 @@ static struct error *message_expect(const struct inject *inject, struct borrow *
 	return err;
 }
 
-static void go_send(const struct inject *inject)
-{
-	const struct ha_message message = {.magic = HA_MAGIC, .kind = HA_MESSAGE_GO};
-
-	/* If it does not arrive boot looks at the window by itself. */
-	(void)!send(inject->socket, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 /* Returns false if T's side of the window was closed before. */
 static bool window_settle(struct ha_boot *boot, enum ha_window how)
 {
@@ -179,7 +171,8 @@ static struct error *window_run(const struct inject *inject, const struct ha_mes
 	struct error *err = window(context, hello->handle);
 	bool settled = window_settle(boot, err ? HA_WINDOW_ABORT : HA_WINDOW_GO);
 
-	go_send(inject);
+	/* Wakes boot, which would look at the window by itself a little later. */
+	(void)!shutdown(inject->socket, SHUT_WR);
 	if (err || settled)
 		return err;
 	err = commit_failed(context, hello->handle);

@@ -32,8 +32,9 @@ struct journal_mapping {
 	uint64_t size;
 };
 
-#define JOURNAL_FDS  5	/* a socketpair, core, shm, entry */
-#define JOURNAL_LEFT 16 /* mappings that others of us have left; a target has three for each */
+#define JOURNAL_PASSED 3  /* core, shm, entry */
+#define JOURNAL_FDS    5  /* those, and a socketpair */
+#define JOURNAL_LEFT   16 /* mappings that others of us have left; a target has three for each */
 
 struct journal {
 	struct journal_mapping gate, core, shm;
@@ -56,6 +57,8 @@ struct journal {
 	 */
 	uint64_t pending_fds;
 	uint32_t pending_count;
+	struct ha_file
+		pending_file[JOURNAL_PASSED]; /* what they are open on; inode 0 = not known */
 	/* Of a heapattach that died, or of the parent's: to be unmapped, see leftover.h. */
 	struct journal_mapping left[JOURNAL_LEFT];
 	uint32_t slots_written; /* 1: slots of the plan may hold hooks into entry */

@@ -10,6 +10,7 @@ struct error *message_receive(int fd, struct ha_message *ret, bool *ret_got)
 	/* With MSG_TRUNC the result is the length of what was sent. */
 	ssize_t size = recv(fd, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
 
+	/* ECONNRESET comes first, once, when what we sent was left there unread. */
 	*ret_got = size >= 0;
 	if (size < 0)
 		return NULL;

@@ -787,11 +787,6 @@ struct ha_boot {
 enum ha_message_kind {
 	HA_MESSAGE_HELLO = 1,
 	HA_MESSAGE_DONE = 2,
-	/*
-	 * Injector to boot: look at window. Only wakes boot sooner; sending it
-	 * fails with EPIPE (use MSG_NOSIGNAL) if boot has seen the word before.
-	 */
-	HA_MESSAGE_GO = 3,
 };
 struct ha_message {
 	uint64_t magic;	 /* HA_MAGIC */

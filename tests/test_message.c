@@ -66,6 +66,28 @@ START_TEST(sees_the_other_end_close)
 }
 END_TEST
 
+/* Boot leaves unread what its descriptors came with. */
+START_TEST(gets_what_was_said_before_an_end_with_unread_messages)
+{
+	const struct ha_message sent = {.magic = HA_MAGIC, .kind = HA_MESSAGE_DONE};
+	struct ha_message message;
+	bool got;
+
+	ck_assert_int_eq(send(ours, "x", 1, 0), 1);
+	say(&sent, sizeof(sent));
+	close(theirs);
+	theirs = -1;
+	assert_ok(message_receive(ours, &message, &got));
+	if (!got)
+		assert_ok(message_receive(ours, &message, &got));
+	ck_assert(got);
+	ck_assert_uint_eq(message.kind, HA_MESSAGE_DONE);
+	assert_ok(message_receive(ours, &message, &got));
+	ck_assert(got);
+	ck_assert_uint_eq(message.kind, 0);
+}
+END_TEST
+
 START_TEST(refuses_other_lengths)
 {
 	const struct ha_message sent[2] = {{.magic = HA_MAGIC, .kind = HA_MESSAGE_DONE}};
@@ -79,7 +101,7 @@ END_TEST
 
 START_TEST(refuses_kinds_that_boot_does_not_send)
 {
-	static const uint32_t kinds[] = {0, HA_MESSAGE_GO, 4, UINT32_MAX};
+	static const uint32_t kinds[] = {0, HA_MESSAGE_DONE + 1, UINT32_MAX};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		const struct ha_message sent = {.magic = HA_MAGIC, .kind = kinds[i]};
@@ -107,6 +129,7 @@ Suite *message_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, receives_what_boot_sends);
 	tcase_add_test(tcase, sees_the_other_end_close);
+	tcase_add_test(tcase, gets_what_was_said_before_an_end_with_unread_messages);
 	tcase_add_test(tcase, refuses_other_lengths);
 	tcase_add_test(tcase, refuses_kinds_that_boot_does_not_send);
 	tcase_add_test(tcase, refuses_another_magic);

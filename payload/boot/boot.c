@@ -39,12 +39,10 @@
 #define RTLD_NOW	2
 #define MSG_DONTWAIT	0x40
 #define MSG_NOSIGNAL	0x4000
-#define SHUT_RD		0
 #define MADV_DONTDUMP	16
 #define MADV_WIPEONFORK 18
-#define POLLIN		1
+#define POLLRDHUP	0x2000
 #define EINTR		4
-#define EAGAIN		11
 
 struct pollfd {
 	int fd;
@@ -67,16 +65,19 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* Wait until @fd (-1: none) has something, at most @ns. The call writes to its timespec. */
-static void wait_ns(int fd, uint64_t ns)
+/*
+ * Wait at most @ns, or until the socket @fd (-1: none) gets no more messages:
+ * true. The call writes to its timespec.
+ */
+static bool wait_ns(int fd, uint64_t ns)
 {
 	struct __kernel_timespec timeout = {
 		.tv_sec = (__kernel_time64_t)(ns / NS_PER_S),
 		.tv_nsec = (long long)(ns % NS_PER_S),
 	};
-	struct pollfd poll = {.fd = fd, .events = POLLIN};
+	struct pollfd poll = {.fd = fd, .events = POLLRDHUP};
 
-	syscall6(__NR_ppoll, (uint64_t)&poll, 1, (uint64_t)&timeout, 0, 0, 0);
+	return syscall6(__NR_ppoll, (uint64_t)&poll, 1, (uint64_t)&timeout, 0, 0, 0) > 0;
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -116,11 +117,6 @@ static void fd_close(int32_t fd, const struct ha_file *file)
 		syscall6(__NR_close, (uint64_t)fd, 0, 0, 0, 0, 0);
 }
 
-static bool has_socket(const struct ha_boot *boot)
-{
-	return is_still(boot->sock_fd, &boot->sock_file);
-}
-
 /* False if the injector's end of the socket is closed. */
 static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
 {
@@ -132,42 +128,13 @@ static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
 	};
 	int64_t sent;
 
-	if (!has_socket(boot))
+	if (!is_still(boot->sock_fd, &boot->sock_file))
 		return false;
 	do
 		sent = syscall6(__NR_sendto, (uint64_t)boot->sock_fd, (uint64_t)&message,
 				sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 	while (sent == -EINTR);
 	return sent == sizeof(message);
-}
-
-/* Take what the injector sent, which only serves to wake us. False if its end is closed. */
-static bool message_drain(const struct ha_boot *boot)
-{
-	struct ha_message message;
-	int64_t got;
-
-	if (!has_socket(boot))
-		return false;
-	got = syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message, sizeof(message),
-		       MSG_DONTWAIT, 0, 0);
-	return got > 0 || got == -EAGAIN || got == -EINTR;
-}
-
-/*
- * No more messages from the injector. Closing a socket while one lies there
- * unread would reset the connection, and DONE could be lost with it.
- */
-static void messages_end(const struct ha_boot *boot)
-{
-	struct ha_message message;
-
-	if (!has_socket(boot))
-		return;
-	syscall6(__NR_shutdown, (uint64_t)boot->sock_fd, SHUT_RD, 0, 0, 0, 0);
-	while (syscall6(__NR_recvfrom, (uint64_t)boot->sock_fd, (uint64_t)&message, sizeof(message),
-			MSG_DONTWAIT, 0, 0) > 0)
-		;
 }
 
 /* ------------------------------------------------------------------------
@@ -255,7 +222,9 @@ static bool loader_open(struct ha_boot *boot)
 /*
  * The window: the injector writes slots until it changes the word, or until
  * time is up or it is gone; then the word is ours to change, and the injector
- * that comes too late sees that.
+ * that comes too late sees that. It wakes us by ending its side of the socket,
+ * and so does its death: nothing is read, since the number may be another
+ * socket's by then, whose messages are the program's.
  */
 static void window_wait(struct ha_boot *boot)
 {
@@ -268,8 +237,7 @@ static void window_wait(struct ha_boot *boot)
 		passed_ns = now_ns() - begin_ns;
 		if (passed_ns >= limit_ns)
 			break;
-		wait_ns(boot->sock_fd, smaller(WINDOW_SLICE_NS, limit_ns - passed_ns));
-		open = message_drain(boot);
+		open = !wait_ns(boot->sock_fd, smaller(WINDOW_SLICE_NS, limit_ns - passed_ns));
 	}
 	word_change(&boot->window, HA_WINDOW_WAITING, HA_WINDOW_TIMED_OUT);
 }
@@ -378,7 +346,6 @@ _Noreturn void boot_run(struct ha_boot *boot)
 		loader_session_unseen(boot);
 	fds_close(boot);
 	boot->end_ns = now_ns();
-	messages_end(boot);
 	message_send(boot, HA_MESSAGE_DONE);
 	fd_close(boot->sock_fd, &boot->sock_file);
 	__atomic_store_n(&boot->done, 1, __ATOMIC_RELEASE);
