@@ -213,6 +213,16 @@ entry_stubs:
 	.cfi_restore rbp
 .endm
 
+/*
+ * Behind a jump away: as at the last remember_state, where the CFA was rsp +
+ * \offset. LLVM's assembler restores the rules, but not the offset that
+ * .cfi_adjust_cfa_offset counts from.
+ */
+.macro restore_state offset
+	.cfi_restore_state
+	.cfi_def_cfa_offset \offset
+.endm
+
 /* Save and restore a register that is not callee-saved. */
 .macro push_argument register
 	push	\register
@@ -314,7 +324,7 @@ free_leave:
 	pop_argument %rbx
 	.cfi_restore rbx
 	jmp	*PAIR_CALL(%r11)
-	.cfi_restore_state
+	restore_state 8
 
 	/*
 	 * The original first, then core: nothing of ours is raised while the
@@ -344,7 +354,7 @@ return:
 	mov	%r13, %rax
 	pop_frame 8
 	ret
-	.cfi_restore_state
+	restore_state 8
 
 slow_posix_memalign:
 	pass_if_off
@@ -357,7 +367,7 @@ slow_posix_memalign:
 	jnz	return
 	mov	(%r14), %r14
 	jmp	record
-	.cfi_restore_state
+	restore_state 8
 
 	/* rbx line	r12 block	r13 result */
 	body	body_xallocx		/* (ptr, size, extra, flags) */
@@ -373,7 +383,7 @@ slow_posix_memalign:
 	mov	%r13, %rcx
 	call	*entry + ENTRY_CORE_XALLOCX(%rip)
 	jmp	record_leave
-	.cfi_restore_state
+	restore_state 8
 
 	/*
 	 *	rbx line	r12 old, then result	r13, r14 second and third argument
@@ -424,7 +434,7 @@ realloc_leave:
 	.cfi_remember_state
 	pop_frame 40
 	ret
-	.cfi_restore_state
+	restore_state 96
 realloc_refused:
 	leave_core %rbx
 	mov	16(%rsp), %r11
