@@ -83,10 +83,10 @@ void job_result_free(struct job_result *result);
 
 /*
  * In a worker: attach with job->loader. An attach that fails leaves the target as
- * it was. ERROR_BUSY: no safe point or no lock within 2 s (result->refusal has
- * the thread and what is in the way), or result->modules_changed. Objects that
- * were unloaded since the plan was made are left alone, new ones are for
- * job_patch().
+ * it was. ERROR_BUSY: no safe point or no lock within 2 s, or within 0.5 s while no
+ * thread has moved (result->refusal has the thread and what is in the way), or
+ * result->modules_changed. Objects that were unloaded since the plan was made are
+ * left alone, new ones are for job_patch().
  */
 MUST_CHECK struct error *job_attach(struct job *job);
 
