@@ -108,7 +108,17 @@ static void load_redis(struct server *server)
 		    server->port);
 }
 
-void server_start_redis(struct server *ret, const struct folder *folder)
+static bool listens(int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				      .sin_port = htons((uint16_t)port)};
+	CLEANUP(closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+void server_start_idle_redis(struct server *ret, const struct folder *folder)
 {
 	char conf[512];
 
@@ -122,6 +132,15 @@ void server_start_redis(struct server *ret, const struct folder *folder)
 	start_words(&ret->child, folder, NULL, "redis-server %s",
 		    folder_file(folder, "redis.conf"));
 	ret->target = ret->child.pid;
+	for (int i = 0; !listens(ret->port); i++) {
+		ck_assert_int_lt(i, 1500);
+		wait_ms(20);
+	}
+}
+
+void server_start_redis(struct server *ret, const struct folder *folder)
+{
+	server_start_idle_redis(ret, folder);
 	server_load_begin(ret);
 }
 

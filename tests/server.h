@@ -22,6 +22,8 @@ struct server {
 };
 
 void server_start_redis(struct server *ret, const struct folder *folder);
+/* Without a load, until server_load_begin(). */
+void server_start_idle_redis(struct server *ret, const struct folder *folder);
 void server_start_nginx(struct server *ret, const struct folder *folder);
 /* The target is a backend, which is there while there is a load. */
 void server_start_postgres(struct server *ret, const struct folder *folder);
