@@ -141,6 +141,20 @@ START_TEST(works_on_go_that_calls_c)
 }
 END_TEST
 
+/* It stops its own threads by making a page unreadable, and catches their SIGSEGV. */
+START_TEST(works_on_a_java_virtual_machine)
+{
+	CLEANUP(freep) char *folder = tests_build_path("targets");
+	CLEANUP(freep) char *library = tests_build_path("targets/libmachine.so");
+	const char *argv[] = {"java", "-Xmx64m", "-cp", folder, "Machine", library, NULL};
+
+	matrix_start_argv(&matrix, argv);
+	/* It compiles, and ends compiler threads, when it likes. */
+	matrix.ignore |= PROCSTATE_THREADS | PROCSTATE_MASKS;
+	matrix_row_works(&matrix, "JVM: threads that call zlib, garbage collection");
+}
+END_TEST
+
 Suite *attach_foreign_suite(void)
 {
 	Suite *suite = suite_create("attach_foreign");
@@ -165,6 +179,7 @@ Suite *attach_foreign_suite(void)
 	tcase_set_timeout(languages, 60);
 	tcase_add_test(languages, is_refused_on_go_without_c);
 	tcase_add_test(languages, works_on_go_that_calls_c);
+	tcase_add_test(languages, works_on_a_java_virtual_machine);
 	suite_add_tcase(suite, languages);
 	return suite;
 }

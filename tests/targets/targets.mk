@@ -44,6 +44,14 @@ $(GO_TARGETS): $(BUILD)/targets/%: tests/targets/%.go
 	$(Q)GOCACHE=$(abspath $(BUILD))/go GOFLAGS= GO111MODULE=off CGO_ENABLED=$(CGO_$*) CC=$(CC) \
 		go build -o $@ $<
 
+# A program for a Java virtual machine.
+JAVA_TARGETS = $(if $(shell command -v javac),$(BUILD)/targets/Machine.class)
+TARGETS += $(JAVA_TARGETS)
+
+$(BUILD)/targets/Machine.class: tests/targets/Machine.java $(BUILD)/targets/libmachine.so
+	$(call say,TARGET,$@)
+	$(Q)javac -d $(@D) $<
+
 $(BUILD)/targets/late: $(BUILD)/targets/liblate.so
 
 $(BUILD)/targets/deadlock_ctor: $(BUILD)/targets/libctor.so
