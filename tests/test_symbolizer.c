@@ -416,7 +416,8 @@ static bool same_function(struct elffile *file, const char *theirs,
 	    (ours->linkage_name && strcmp(theirs, ours->linkage_name) == 0))
 		return true;
 	value = find_value(file, theirs, 0);
-	return value && find_value(file, ours->function, value);
+	return value && (find_value(file, ours->function, value) ||
+			 (ours->linkage_name && find_value(file, ours->linkage_name, value)));
 }
 
 /*
