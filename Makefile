@@ -173,8 +173,8 @@ check: ## build with gcc and clang, audit, run all tests
 				$(BUILD)/asan/tests/run patient; \
 			$(call san_env,0) $(BUILD)/asan/tests/run unit; \
 			$(call pure_suites,$(BUILD)/asan/tests/run); \
-			$(BUILD)/tests/run unit pure oracle' \
-		patient '$(BUILD)/tests/run patient'
+			$(BUILD)/tests/run unit pure' \
+		patient '$(BUILD)/tests/run patient && $(BUILD)/tests/run oracle'
 	+@$(SUBMAKE) BUILD=$(BUILD) tsan
 	@echo '  CHECK    attaches'
 	@$(BUILD)/tests/run system
