@@ -14,8 +14,9 @@ static void look_everywhere(const struct ha_table *table, size_t size, uint64_t 
 {
 	struct ehframe_rule rule;
 
-	for (uint64_t vaddr = from; vaddr < from + 0x1000; vaddr += 7)
-		ehframe_lookup(table, size, vaddr, &rule);
+	/* The address may wrap around. */
+	for (uint64_t offset = 0; offset < 0x1000; offset += 7)
+		ehframe_lookup(table, size, from + offset, &rule);
 	ehframe_lookup(table, size, 0, &rule);
 	ehframe_lookup(table, size, UINT64_MAX, &rule);
 }
