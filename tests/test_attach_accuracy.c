@@ -82,6 +82,7 @@ static double redis_used_memory(void)
 static struct json *record_filling(const char *mode, double *ret_grown)
 {
 	const char *file = folder_file(&folder, "%.8s.hap", mode + 2);
+	double before;
 	char fill[160];
 
 	free(redis_ask("flushall sync"));
@@ -90,10 +91,10 @@ static struct json *record_filling(const char *mode, double *ret_grown)
 	snprintf(fill, sizeof(fill), "--eval %s", folder_file(&folder, "fill.lua"));
 	run_start(&run, &folder, "-p %d %s -o %s", server.target, mode, file);
 	run_wait_attached(&run, server.target);
-	*ret_grown = redis_used_memory();
+	before = redis_used_memory();
 	CLEANUP(freep) char *keys = redis_ask(fill);
 	ck_assert_int_eq(atoi(keys), KEYS);
-	*ret_grown = redis_used_memory() - *ret_grown;
+	*ret_grown = redis_used_memory() - before;
 
 	struct json *report = run_interrupt_json(&run, &folder, file);
 	run_deinit(&run);

@@ -172,7 +172,7 @@ static void window_close(enum ha_window window)
 
 	ck_assert(__atomic_compare_exchange_n(&boot->window, &waiting, window, false,
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-	shutdown(sock, SHUT_WR);
+	ck_assert_int_eq(shutdown(sock, SHUT_WR), 0);
 }
 
 /* ------------------------------------------------------------------------ */

@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(refuses_kinds_that_boot_does_not_send)
 {
-	static const uint32_t kinds[] = {0, HA_MESSAGE_DONE + 1, UINT32_MAX};
+	static const uint32_t kinds[] = {0, HA_MESSAGE_DONE + 1, 4, UINT32_MAX};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		const struct ha_message sent = {.magic = HA_MAGIC, .kind = kinds[i]};
