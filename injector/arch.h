@@ -107,6 +107,9 @@ enum arch_relocation {
 };
 enum arch_relocation arch_relocation_kind(uint32_t type);
 
+/* Once, before the first arch_sigframe(): what would take long while T is stopped. */
+void arch_prepare(void);
+
 /*
  * Build a frame for rt_sigreturn that restores @registers, @vector and @mask;
  * see borrow_sigframe(). The registers must not need the kernel's restart.

@@ -43,6 +43,11 @@ bool borrow_is_group_stopped(const struct borrow *borrow)
 	return borrow->stop.kind == TRACEE_GROUP;
 }
 
+bool borrow_is_apart(const struct borrow *borrow)
+{
+	return tracer_watches(borrow->tracer);
+}
+
 uint64_t borrow_stopped_ns(const struct borrow *borrow)
 {
 	return tracee_now_ns() - borrow->stopped_at_ns;
@@ -105,6 +110,7 @@ static struct error *borrow_create(struct target *target, pid_t tid, struct borr
 		borrow_free(borrow);
 		return err;
 	}
+	arch_prepare();
 	/* No page fault of ours later. */
 	memset(borrow->vector, 0, ARCH_VECTOR_MAX);
 	borrow->seccomp = (enum borrow_seccomp)status.seccomp;
@@ -189,6 +195,16 @@ static struct error *inspect(struct borrow *borrow)
 	return err ? err : borrow_plan_rest(borrow);
 }
 
+/* The kernel wakes it where it likes: on our processor, or on one that has nothing to do. */
+void borrow_watch_if_apart(struct borrow *borrow)
+{
+	struct thread thread;
+	struct error *err = thread_read(borrow->target, borrow->tid, &thread);
+
+	tracer_watch(borrow->tracer, !err && thread.cpu != sched_getcpu());
+	error_free(err);
+}
+
 /* From seized and running to stopped. */
 static struct error *stop_first(struct borrow *borrow, unsigned int timeout_ms)
 {
@@ -208,6 +224,7 @@ static struct error *stop_first(struct borrow *borrow, unsigned int timeout_ms)
 		error_free(lost);
 		return err;
 	}
+	borrow_watch_if_apart(borrow);
 	err = lost ? lost : inspect(borrow);
 	if (err)
 		error_free(tracee_detach(borrow->tid, 0));

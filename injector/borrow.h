@@ -122,6 +122,8 @@ const struct borrow_registers *borrow_registers(const struct borrow *borrow);
 MUST_CHECK struct error *borrow_rseq_cs(struct borrow *borrow, uint64_t *ret);
 /* The process is stopped by SIGSTOP or its like: other threads hold what they hold. */
 bool borrow_is_group_stopped(const struct borrow *borrow);
+/* T has a processor of its own, as far as we know: it may be watched, and watch us. */
+bool borrow_is_apart(const struct borrow *borrow);
 /* Nanoseconds since T was stopped. */
 uint64_t borrow_stopped_ns(const struct borrow *borrow);
 

@@ -53,6 +53,11 @@ struct borrow {
 	struct borrow_stats stats;
 };
 
+/* ---- borrow.c */
+
+/* T has just stopped: on our processor, or on another one? */
+void borrow_watch_if_apart(struct borrow *borrow);
+
 /* ---- borrow_state.c */
 
 /* Registers were read into saved: decide on rest, and give it to T if it differs. */

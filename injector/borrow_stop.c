@@ -18,7 +18,12 @@ static struct error *thread_gone(struct borrow *borrow)
 
 struct error *borrow_next_stop(struct borrow *borrow, uint64_t deadline)
 {
+	bool watched = tracer_watches(borrow->tracer);
+
 	borrow->stop = tracee_wait(borrow->tracer, borrow->tid, deadline);
+	/* In vain: has T come to our processor, or was it only a long call? */
+	if (watched && !tracer_watches(borrow->tracer))
+		borrow_watch_if_apart(borrow);
 	switch (borrow->stop.kind) {
 	case TRACEE_GONE:
 		return thread_gone(borrow);

@@ -340,22 +340,34 @@ static struct error *filter_empty(const struct inject *inject, struct borrow *bo
 	return NULL;
 }
 
+static bool keeps_entry(const struct journal *journal)
+{
+	return journal->entry_by_loader || journal->slots_written;
+}
+
+bool inject_keeps_filter(const struct inject *inject)
+{
+	const struct journal *journal = inject->journal;
+
+	return journal->filter.state == JOURNAL_THERE && journal->filter_named &&
+	       keeps_entry(journal);
+}
+
 struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 {
 	struct journal *journal = inject->journal;
-	bool keep_entry = journal->entry_by_loader || journal->slots_written;
-	bool keep_filter = keep_entry && journal->filter_named;
+	bool keep_filter = inject_keeps_filter(inject);
 	struct journal_mapping *mappings[] = {
 		&journal->shm,
 		&journal->core,
-		keep_entry ? NULL : &journal->entry,
+		keeps_entry(journal) ? NULL : &journal->entry,
 		keep_filter ? NULL : &journal->filter,
 		&journal->gate,
 	};
 	struct error *first = inject_close(inject, borrow);
 	size_t i;
 
-	if (keep_filter)
+	if (keep_filter && !inject->boot_empties)
 		error_keep_first(&first, filter_empty(inject, borrow));
 
 	for (i = 0; i < sizeof(mappings) / sizeof(mappings[0]); i++) {

@@ -37,6 +37,7 @@ struct inject {
 	uint64_t shm_hint;     /* where shm may be mapped; 0 = anywhere */
 	uint64_t locked_bytes; /* of the target's memory before anything was mapped (VmLck) */
 	bool boot_follows;     /* inject_place() may leave to boot what boot can do at less cost */
+	bool boot_empties;     /* boot gives the filter's memory back, inject_remove() need not */
 
 	/* Private: a descriptor was closed, or replaced, before we could use it. */
 	bool fds_lost;
@@ -80,10 +81,10 @@ struct inject_boot_result {
 };
 
 /*
- * Before T is stopped, and when no thread runs boot: take the page faults of
- * what boot and we shall write there.
+ * Before T is stopped: take the page faults of what we shall read in shm, and
+ * with @boots, when no thread runs boot, of what boot and we shall write there.
  */
-void inject_touch(const struct inject *inject);
+void inject_touch(const struct inject *inject, bool boots);
 
 /*
  * Run boot on T: lock, dlopen in mode HA_BOOT_DLOPEN, @window, unlock.
@@ -106,6 +107,9 @@ MUST_CHECK struct error *inject_close(struct inject *inject, struct borrow *borr
 
 /* The gate gets its magic and forgets all else: hooks may record from now on. */
 MUST_CHECK struct error *inject_open_gate(struct inject *inject);
+
+/* The filter is there and stays when the session ends. */
+bool inject_keeps_filter(const struct inject *inject);
 
 /* Unmap what others of us have left: journal->left. */
 MUST_CHECK struct error *inject_clear(struct inject *inject, struct borrow *borrow);

@@ -20,11 +20,20 @@
 #define DONE_TIMEOUT_US	  50000
 
 /*
+ * How long each side looks before it sleeps, where each has a processor: the
+ * injector for T's messages, longer than a dlopen of entry takes, and T for the
+ * injector's slots, about a thousand.
+ */
+#define MESSAGE_WATCH_US 500
+#define WINDOW_WATCH_US	 2000
+
+/*
  * Longest wait for one of boot's messages, beyond its own time-outs: dlopen of
  * entry reads two pages, but T may be out of its CPU quota.
  */
 #define MESSAGE_TIMEOUT_MS 5000
 
+#define NS_PER_US	   1000ull
 #define NS_PER_MS	   1000000ull
 
 static struct ha_boot *boot_local(const struct inject *inject)
@@ -37,9 +46,12 @@ static uint64_t boot_remote(const struct inject *inject)
 	return inject->journal->shm.address + inject->shm->region[HA_REGION_BOOT].offset;
 }
 
-void inject_touch(const struct inject *inject)
+void inject_touch(const struct inject *inject, bool boots)
 {
-	memset(boot_local(inject), 0, HA_BOOT_SIZE);
+	if (inject->shm)
+		(void)*(const volatile uint64_t *)&inject->shm->header->magic;
+	if (boots)
+		memset(boot_local(inject), 0, HA_BOOT_SIZE);
 }
 
 /* One that was closed before it was noted is nothing's. */
@@ -91,16 +103,34 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 	boot->lock_timeout_us = lock_timeout_us;
 	boot->window_timeout_us = WINDOW_TIMEOUT_US;
 	boot->done_timeout_us = DONE_TIMEOUT_US;
+	boot->watch_us = borrow_is_apart(borrow) ? WINDOW_WATCH_US : 0;
 	boot_descriptors(inject, boot);
 	boot->wipe = inject->journal->gate.address;
 	boot->wipe_size = inject->wipe_size;
 	boot->hide = inject->journal->shm.address;
 	boot->hide_size = inject->hide_size;
+	if (inject->boot_empties) {
+		boot->empty = inject->journal->filter.address;
+		boot->empty_size = inject->journal->filter.size;
+	}
 	if (mode == HA_BOOT_DLOPEN)
 		snprintf(boot->path, sizeof(boot->path), "/proc/self/fd/%d", inject->remote_entry);
 	return borrow_sigframe(borrow, (uint8_t *)boot + HA_BOOT_SIGFRAME,
 			       HA_BOOT_SIZE - HA_BOOT_SIGFRAME,
 			       boot_remote(inject) + HA_BOOT_SIGFRAME, &size, &boot->sigframe);
+}
+
+/* Where T has a processor of its own: to be woken would cost us longer than T takes. */
+static struct error *message_watch(const struct inject *inject, struct borrow *borrow,
+				   struct ha_message *ret, bool *got_ret)
+{
+	uint64_t end_ns = clock_now_ns() + MESSAGE_WATCH_US * NS_PER_US;
+	struct error *err = NULL;
+
+	*got_ret = false;
+	while (!err && !*got_ret && borrow_is_apart(borrow) && clock_now_ns() < end_ns)
+		err = message_receive(inject->socket, ret, got_ret);
+	return err;
 }
 
 /*
@@ -114,10 +144,11 @@ static struct error *message_wait(const struct inject *inject, struct borrow *bo
 	uint64_t deadline_ns = clock_now_ns() + MESSAGE_TIMEOUT_MS * NS_PER_MS;
 	struct pollfd poll_fd = {.fd = inject->socket, .events = POLLIN};
 	bool stopped, got;
+	struct error *err = message_watch(inject, borrow, ret, &got);
 
+	if (err || got)
+		return err;
 	while (clock_now_ns() < deadline_ns) {
-		struct error *err;
-
 		/* Short: a fault of T does not make the socket readable. */
 		poll(&poll_fd, 1, 1);
 		err = message_receive(inject->socket, ret, &got);

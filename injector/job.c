@@ -345,9 +345,10 @@ static bool core_is_empty(const struct job *job)
 static struct error *restore_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				  struct inject_boot_result *boot)
 {
-	struct error *err =
-		locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
+	struct error *err;
 
+	job->inject.boot_empties = job_can_lock(job) && inject_keeps_filter(&job->inject);
+	err = locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
 	if (!err && !boot->let_go && core_is_empty(job))
 		err = inject_remove(&job->inject, borrow);
 	return err;

@@ -342,8 +342,7 @@ struct error *job_search(struct job *job, struct job_search *search)
 	if (count > JOB_THREADS_ASKED)
 		count = JOB_THREADS_ASKED;
 	search->moved_ns = clock_now_ns();
-	if (search->boots)
-		inject_touch(&job->inject);
+	inject_touch(&job->inject, search->boots);
 	for (tries = 0;; tries++) {
 		err = thread_try(job, search, thread_next(job, search, tids, count));
 		timeouts += error_is(err, ERROR_TIMEOUT);

@@ -23,6 +23,7 @@
 #define RUN_PAGES   512u
 #define PAGE_USED   (3ull << 62)   /* admin-guide/mm/pagemap.rst: present, or swapped out */
 #define STACK_BYTES (128ull << 10) /* of the main stack, from its present end on */
+#define REPORT_MAX  (64ull << 10)
 
 /*
  * Then each page is touched: under a hypervisor that shadows our page tables,
@@ -49,6 +50,21 @@ static void populate_stack(const struct map *map)
 	uint64_t low = here - STACK_BYTES;
 
 	populate(low > map->start ? low : map->start, map->end, MADV_POPULATE_WRITE);
+}
+
+/* Our code, which may not even be in the page cache: what runs in a worker runs only there. */
+static bool is_own_code(const struct map *map)
+{
+	uint64_t here = (uint64_t)(uintptr_t)&prefault_all;
+
+	return here >= map->start && here < map->end;
+}
+
+/* What a worker and the program tell each other; the target's shared memory is sparse. */
+static void populate_report(const struct map *map)
+{
+	if (map->end - map->start <= REPORT_MAX)
+		populate(map->start, map->end, MADV_POPULATE_READ);
 }
 
 /* How many bytes from @start on are all used, or all unused, by the other process? */
@@ -102,11 +118,14 @@ void prefault_all(pid_t like)
 	for (size_t i = 0; i < maps.count; i++) {
 		const struct map *map = &maps.map[i];
 
-		if (map->shared || !map->read || !strncmp(map->path, "[v", 2) ||
-		    map->end - map->start > SPAN_MAX)
+		if (!map->read || !strncmp(map->path, "[v", 2) || map->end - map->start > SPAN_MAX)
 			continue;
-		if (!strcmp(map->path, "[stack]"))
+		if (map->shared)
+			populate_report(map);
+		else if (!strcmp(map->path, "[stack]"))
 			populate_stack(map);
+		else if (is_own_code(map))
+			populate(map->start, map->end, MADV_POPULATE_READ);
 		else
 			populate_used(fd, map, &left);
 	}

@@ -26,6 +26,7 @@
 #define SLICE_NS      10000000u
 #define TICK_SIGNAL   SIGRTMAX
 #define NS_PER_SECOND 1000000000u
+#define WATCH_NS      300000u
 
 #define TRIES_MAX     3 /* at a request that the kernel has no reason to refuse */
 
@@ -141,6 +142,7 @@ void tracer_begin(struct tracer *tracer)
 
 	if (tracer->users++)
 		return;
+	tracer->watches = false;
 	sigchld_set(&set);
 	sigprocmask(SIG_BLOCK, &set, &tracer->mask);
 	/* With SIG_IGN, which children inherit, or SA_NOCLDSTOP no signal is sent. */
@@ -155,6 +157,16 @@ void tracer_end(struct tracer *tracer)
 	tick_stop(tracer);
 	sigaction(SIGCHLD, &tracer->child_action, NULL);
 	sigprocmask(SIG_SETMASK, &tracer->mask, NULL);
+}
+
+void tracer_watch(struct tracer *tracer, bool apart)
+{
+	tracer->watches = apart;
+}
+
+bool tracer_watches(const struct tracer *tracer)
+{
+	return tracer->watches;
 }
 
 void tracer_abandon(struct tracer *tracer, pid_t tid)
@@ -233,8 +245,27 @@ static void wait_for_sigchld(uint64_t at_most_ns)
 	sigtimedwait(&set, NULL, &slice);
 }
 
+/* Look until it stops, or has used up its time: then it has to be waited for asleep. */
+static struct tracee_stop watch(struct tracer *tracer, pid_t tid)
+{
+	uint64_t end = tracee_now_ns() + WATCH_NS;
+	struct tracee_stop stop;
+
+	do
+		stop = tracee_poll(tid);
+	while (stop.kind == TRACEE_RUNNING && tracee_now_ns() < end);
+	tracer->watches = stop.kind != TRACEE_RUNNING;
+	return stop;
+}
+
 struct tracee_stop tracee_wait(struct tracer *tracer, pid_t tid, uint64_t deadline)
 {
+	if (tracer->watches && tracee_now_ns() + WATCH_NS < deadline) {
+		struct tracee_stop stop = watch(tracer, tid);
+
+		if (stop.kind != TRACEE_RUNNING)
+			return stop;
+	}
 	for (;;) {
 		uint64_t now = tracee_now_ns();
 		bool coarse = tracer->has_tick && now + 2 * TICK_NS < deadline;

@@ -29,6 +29,7 @@ struct tracer {
 	struct sigaction child_action, tick_action;
 	timer_t tick; /* interrupts waits */
 	bool has_tick;
+	bool watches;
 	pid_t abandoned[TRACER_ABANDONED]; /* asked to stop, did not in time; 0 = unused */
 };
 
@@ -38,6 +39,15 @@ struct tracer {
  */
 void tracer_begin(struct tracer *tracer);
 void tracer_end(struct tracer *tracer);
+
+/*
+ * Say whether the tracee has a processor of its own. While it has, waits watch
+ * it for a moment before they sleep: to wake another processor costs both of
+ * them more than most calls take. Off after tracer_begin(), and once a watch was
+ * in vain: on one processor it only keeps the tracee from running.
+ */
+void tracer_watch(struct tracer *tracer, bool apart);
+bool tracer_watches(const struct tracer *tracer);
 
 /*
  * A thread that has not stopped cannot be detached. It is remembered, and let

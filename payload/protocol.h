@@ -748,15 +748,18 @@ struct ha_boot {
 	uint32_t window_timeout_us;
 	uint32_t done_timeout_us;
 	int32_t close_fds[3]; /* -1 = none; closed before DONE */
+	uint32_t watch_us; /* before each sleep: 0 where T shares its processor with the injector */
 	/*
 	 * What would cost a stop and a resumption each if it were asked for from
 	 * outside: close the injector's end of the socket pair, so that boot sees
-	 * when the injector dies; have fork wipe the gate; leave shm out of core dumps.
+	 * when the injector dies; have fork wipe the gate; leave shm out of core dumps;
+	 * at the end of a session, give back the filter's memory.
 	 */
-	int32_t peer_fd;	  /* -1 = none */
-	uint64_t wipe, wipe_size; /* mapping for MADV_WIPEONFORK; size 0 = none */
-	uint64_t hide, hide_size; /* for MADV_DONTDUMP */
-	uint64_t sigframe;	  /* address for rsp at rt_sigreturn; 0 = there is none */
+	int32_t peer_fd;	    /* -1 = none */
+	uint64_t wipe, wipe_size;   /* mapping for MADV_WIPEONFORK; size 0 = none */
+	uint64_t hide, hide_size;   /* for MADV_DONTDUMP */
+	uint64_t empty, empty_size; /* for MADV_DONTNEED, last; may fail */
+	uint64_t sigframe;	    /* address for rsp at rt_sigreturn; 0 = there is none */
 	char path[64];
 
 	/* P */

@@ -488,6 +488,44 @@ START_TEST(peer_is_closed_and_mappings_are_advised_first)
 }
 END_TEST
 
+START_TEST(mapping_is_emptied_last)
+{
+	uint8_t *emptied = page_make();
+
+	boot->empty = address(emptied);
+	boot->empty_size = HA_PAGE;
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	ck_assert_uint_eq(emptied[0], 7);
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	ck_assert_uint_eq(emptied[0], 0);
+	assert_put_back();
+}
+END_TEST
+
+/* It uses its processor while it watches, and none while it sleeps. */
+START_TEST(thread_watches_before_it_sleeps)
+{
+	struct timespec used = {0};
+	clockid_t clock;
+
+	boot->watch_us = 8000000;
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	ck_assert_int_eq(pthread_getcpuclockid(thread, &clock), 0);
+	while (used.tv_sec == 0 && used.tv_nsec < 50000000) {
+		usleep(1000);
+		ck_assert_int_eq(clock_gettime(clock, &used), 0);
+	}
+	ck_assert_uint_eq(boot->window, HA_WINDOW_WAITING);
+	boot->watch_us = 0;
+	window_close(HA_WINDOW_GO);
+	assert_done(HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+END_TEST
+
 START_TEST(mapping_that_cannot_be_advised_is_a_failure)
 {
 	boot->wipe = address(region); /* shared: fork cannot wipe it */
@@ -521,6 +559,8 @@ Suite *boot_suite(void)
 	tcase_add_test(tcase, window_times_out);
 	tcase_add_test(tcase, peer_is_closed_and_mappings_are_advised_first);
 	tcase_add_test(tcase, descriptors_that_are_the_programs_by_now_are_left_alone);
+	tcase_add_test(tcase, mapping_is_emptied_last);
+	tcase_add_test(tcase, thread_watches_before_it_sleeps);
 	tcase_add_test(tcase, mapping_that_cannot_be_advised_is_a_failure);
 	tcase_add_loop_test(tcase, dead_injector_ends_the_window_at_once, 0, 2);
 	tcase_add_test(tcase, without_a_frame_the_thread_waits);

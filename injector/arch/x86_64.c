@@ -303,19 +303,28 @@ static void ucontext_fill(struct kernel_ucontext *uc, const struct user_regs_str
 	};
 }
 
+/* Where each feature's state ends in the standard format of XSAVE; 0: it has none. */
+static size_t xsave_end[XFEATURES];
+
+/* A hypervisor answers each CPUID itself, which takes it microseconds. */
+void arch_prepare(void)
+{
+	for (unsigned int i = 2; i < XFEATURES; i++) {
+		unsigned int bytes, offset, flags, unused;
+
+		__cpuid_count(0xd, i, bytes, offset, flags, unused);
+		xsave_end[i] = offset + bytes;
+	}
+}
+
 /* Bytes that XSAVE in its standard format uses for @features. */
 static size_t xsave_size(uint64_t features)
 {
 	size_t size = XSAVE_LEGACY_SIZE + XSAVE_HEADER_SIZE;
 
 	for (unsigned int i = 2; i < XFEATURES; i++) {
-		unsigned int bytes, offset, flags, unused;
-
-		if (!(features >> i & 1))
-			continue;
-		__cpuid_count(0xd, i, bytes, offset, flags, unused);
-		if (offset + bytes > size)
-			size = offset + bytes;
+		if ((features >> i & 1) && xsave_end[i] > size)
+			size = xsave_end[i];
 	}
 	return size;
 }

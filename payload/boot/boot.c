@@ -21,7 +21,7 @@
 
 #define LOCK_SLICE_NS (20 * NS_PER_US)
 #define LOCK_WATCH_NS (50 * NS_PER_US)
-#define LOCK_LOOKS    64 /* between two looks at the clock */
+#define WORD_LOOKS    64 /* between two looks at the clock */
 
 /* Tries at the lock before a sleep. */
 #define LOCK_TRIES_AWAKE 4
@@ -39,6 +39,7 @@
 #define RTLD_NOW	2
 #define MSG_DONTWAIT	0x40
 #define MSG_NOSIGNAL	0x4000
+#define MADV_DONTNEED	4
 #define MADV_DONTDUMP	16
 #define MADV_WIPEONFORK 18
 #define POLLRDHUP	0x2000
@@ -97,6 +98,21 @@ static uint32_t word_read(const uint32_t *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+/* Look at *@word for at most about @ns: is it @value, or not @value, as is @wanted? */
+static bool word_watch(const uint32_t *word, uint32_t value, bool wanted, uint64_t ns)
+{
+	uint64_t end_ns = now_ns() + ns;
+
+	do {
+		for (unsigned int i = 0; i < WORD_LOOKS; i++) {
+			if ((word_read(word) == value) == wanted)
+				return true;
+			cpu_relax();
+		}
+	} while (now_ns() < end_ns);
+	return false;
+}
+
 static void status_set(struct ha_boot *boot, enum ha_boot_status status)
 {
 	__atomic_store_n(&boot->status, status, __ATOMIC_RELEASE);
@@ -141,24 +157,6 @@ static bool message_send(const struct ha_boot *boot, enum ha_message_kind kind)
  * The loader
  */
 
-/*
- * Look at the mutex' first word, which is 0 while nobody owns it. A loader at
- * work without pause lets go for microseconds: who sleeps in between misses them.
- */
-static void lock_watch(const struct ha_boot *boot)
-{
-	const uint32_t *word = (const uint32_t *)boot->lock;
-	uint64_t end_ns = now_ns() + LOCK_WATCH_NS;
-
-	do {
-		for (unsigned int i = 0; i < LOCK_LOOKS; i++) {
-			if (!word_read(word))
-				return;
-			cpu_relax();
-		}
-	} while (now_ns() < end_ns);
-}
-
 /* One try at least. */
 static bool loader_lock(struct ha_boot *boot)
 {
@@ -177,7 +175,11 @@ static bool loader_lock(struct ha_boot *boot)
 		/* The owner may need our CPU to go on. */
 		if (boot->lock_tries % LOCK_TRIES_AWAKE == 0)
 			wait_ns(-1, smaller(LOCK_SLICE_NS, limit_ns - passed_ns));
-		lock_watch(boot);
+		/*
+		 * The mutex' first word is 0 while nobody owns it. A loader at work
+		 * without pause lets go for microseconds: who sleeps in between misses them.
+		 */
+		word_watch((const uint32_t *)boot->lock, 0, true, LOCK_WATCH_NS);
 	}
 }
 
@@ -233,6 +235,9 @@ static void window_wait(struct ha_boot *boot)
 	bool open = message_send(boot, HA_MESSAGE_HELLO);
 	uint64_t passed_ns;
 
+	if (open)
+		word_watch(&boot->window, HA_WINDOW_WAITING, false,
+			   smaller(boot->watch_us * NS_PER_US, limit_ns));
 	while (open && word_read(&boot->window) == HA_WINDOW_WAITING) {
 		passed_ns = now_ns() - begin_ns;
 		if (passed_ns >= limit_ns)
@@ -310,10 +315,12 @@ static void fds_close(struct ha_boot *boot)
 }
 
 /* Sleep, in slices, while *@word is @value and less than @limit_ns have passed. */
-static void word_wait(const uint32_t *word, uint32_t value, uint64_t limit_ns)
+static void word_wait(const struct ha_boot *boot, const uint32_t *word, uint32_t value,
+		      uint64_t limit_ns)
 {
 	uint64_t begin_ns = now_ns();
 
+	word_watch(word, value, false, smaller(boot->watch_us * NS_PER_US, limit_ns));
 	while (word_read(word) == value && now_ns() - begin_ns < limit_ns)
 		wait_ns(-1, DONE_SLICE_NS);
 }
@@ -327,10 +334,10 @@ static _Noreturn void restore_wait(struct ha_boot *boot)
 	uint32_t *restore = &boot->restore;
 
 	if (boot->sigframe) {
-		word_wait(restore, HA_RESTORE_NOBODY, boot->done_timeout_us * NS_PER_US);
+		word_wait(boot, restore, HA_RESTORE_NOBODY, boot->done_timeout_us * NS_PER_US);
 		if (word_change(restore, HA_RESTORE_NOBODY, HA_RESTORE_SELF))
 			boot_sigreturn(boot->sigframe);
-		word_wait(restore, HA_RESTORE_INJECTOR, TAKEOVER_NS);
+		word_wait(boot, restore, HA_RESTORE_INJECTOR, TAKEOVER_NS);
 		if (word_change(restore, HA_RESTORE_INJECTOR, HA_RESTORE_SELF))
 			boot_sigreturn(boot->sigframe);
 	}
@@ -344,6 +351,8 @@ _Noreturn void boot_run(struct ha_boot *boot)
 	fd_close(boot->peer_fd, &boot->peer_file);
 	if (mappings_advise(boot))
 		loader_session_unseen(boot);
+	if (boot->empty_size)
+		syscall6(__NR_madvise, boot->empty, boot->empty_size, MADV_DONTNEED, 0, 0, 0);
 	fds_close(boot);
 	boot->end_ns = now_ns();
 	message_send(boot, HA_MESSAGE_DONE);
