@@ -32,6 +32,8 @@ SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-r
 HOST_CFLAGS = -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DHA_VERSION='"$(VERSION)"' -pthread \
 	  $(SANFLAGS) $(CFLAGS) $(PACKAGE_CFLAGS)
 HOST_LIBS = $(PACKAGE_LIBS) -lunwind-generic -liberty -lm -pthread
+# Functions are bound at the start, not at their first call, with a thread of the target stopped.
+HOST_LDFLAGS = -Wl,-z,relro -Wl,-z,now
 
 # gcc makes calls of memset out of loops; clang obeys -fno-builtin and has no such option.
 NO_LOOP_CALLS := $(shell $(CC) -fno-tree-loop-distribute-patterns -E -x c /dev/null >/dev/null 2>&1 \
@@ -67,7 +69,7 @@ all: $(BUILD)/heapattach ## build build/heapattach
 
 $(BUILD)/heapattach: $(call objects,injector/main.c) $(LIB_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
+	$(Q)$(CC) $(SANFLAGS) $(HOST_LDFLAGS) $(LDFLAGS) -o $@ $^ $(HOST_LIBS)
 
 $(BUILD)/obj/%.c.o: %.c
 	@mkdir -p $(@D)

@@ -52,12 +52,11 @@ static void populate_stack(const struct map *map)
 	populate(low > map->start ? low : map->start, map->end, MADV_POPULATE_WRITE);
 }
 
-/* Our code, which may not even be in the page cache: what runs in a worker runs only there. */
-static bool is_own_code(const struct map *map)
+static uint64_t inode_at(const struct maps *maps, const void *address)
 {
-	uint64_t here = (uint64_t)(uintptr_t)&prefault_all;
+	const struct map *map = maps_find(maps, (uint64_t)(uintptr_t)address);
 
-	return here >= map->start && here < map->end;
+	return map ? map->inode : 0;
 }
 
 /* What a worker and the program tell each other; the target's shared memory is sparse. */
@@ -104,6 +103,20 @@ static void populate_used(int pagemap, const struct map *map, uint64_t *left)
 	}
 }
 
+/*
+ * Of files only our own and the C library's: no other code runs while a thread
+ * is stopped. Ours as a whole, since what runs in a worker runs only there; it
+ * may not even be in the page cache.
+ */
+static void populate_file(int pagemap, const struct maps *maps, const struct map *map,
+			  uint64_t *left)
+{
+	if (map->inode == inode_at(maps, (const void *)&prefault_all))
+		populate(map->start, map->end, MADV_POPULATE_READ);
+	else if (map->inode == inode_at(maps, (const void *)&madvise))
+		populate_used(pagemap, map, left);
+}
+
 void prefault_all(pid_t like)
 {
 	CLEANUP(maps_deinit) struct maps maps = {0};
@@ -124,8 +137,8 @@ void prefault_all(pid_t like)
 			populate_report(map);
 		else if (!strcmp(map->path, "[stack]"))
 			populate_stack(map);
-		else if (is_own_code(map))
-			populate(map->start, map->end, MADV_POPULATE_READ);
+		else if (map->inode && !map->write)
+			populate_file(fd, &maps, map, &left);
 		else
 			populate_used(fd, map, &left);
 	}

@@ -11,11 +11,11 @@
 #include <sys/types.h>
 
 /*
- * Make our private memory present and our own, and mapped files present, as far
- * as process @like, of which we are a copy, has used them: what it has never
- * touched, as the greater part of a large table, we shall not need either. The
- * stack is made present from here on, and 32 MiB in all. What the kernel cannot
- * do (before 5.14) or tell is left alone.
+ * Make our private memory present and our own, as far as process @like, of which
+ * we are a copy, has used it: what it has never touched, as the greater part of
+ * a large table, we shall not need either. The stack is made present from here
+ * on, and 32 MiB in all; likewise the C library's code, and all of ours. What
+ * the kernel cannot do (before 5.14) or tell is left alone.
  */
 void prefault_all(pid_t like);
 
