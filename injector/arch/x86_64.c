@@ -309,10 +309,13 @@ static size_t xsave_end[XFEATURES];
 /* A hypervisor answers each CPUID itself, which takes it microseconds. */
 void arch_prepare(void)
 {
-	for (unsigned int i = 2; i < XFEATURES; i++) {
-		unsigned int bytes, offset, flags, unused;
+	unsigned int low, high, bytes, offset, ignored;
 
-		__cpuid_count(0xd, i, bytes, offset, flags, unused);
+	__cpuid_count(0xd, 0, low, ignored, ignored, high);
+	for (unsigned int i = 2; i < XFEATURES; i++) {
+		if (!(((uint64_t)high << 32 | low) >> i & 1))
+			continue;
+		__cpuid_count(0xd, i, bytes, offset, ignored, ignored);
 		xsave_end[i] = offset + bytes;
 	}
 }

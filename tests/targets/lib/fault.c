@@ -2,7 +2,8 @@
 /*
  * Preloaded into heapattach: its n-th step goes wrong, counted over the program
  * and its workers. A step is a call of one of the functions below, by which all
- * that it does to a target is done.
+ * that it does to a target is done; to look again, after a look that saw
+ * nothing, is none.
  *
  *	HEAPATTACH_FAULT_FILE  shared counter, and what happened: struct fault
  */
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 static struct fault *fault;
+static enum fault_step in_vain; /* the last step, if it was a look that saw nothing */
 
 __attribute__((constructor)) static void fault_begin(void)
 {
@@ -40,6 +42,7 @@ __attribute__((constructor)) static void fault_begin(void)
 /* True if this step is to fail; does not return if it is the last. */
 static int step(enum fault_step kind)
 {
+	in_vain = FAULT_NONE;
 	if (!fault)
 		return 0;
 	if (__atomic_add_fetch(&fault->steps, 1, __ATOMIC_RELAXED) != fault->at)
@@ -92,7 +95,13 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long loc
 
 pid_t waitpid(pid_t pid, int *status, int options)
 {
-	return step(FAULT_WAIT) ? -1 : (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+	pid_t result;
+
+	if (in_vain != FAULT_WAIT && step(FAULT_WAIT))
+		return -1;
+	result = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+	in_vain = result ? FAULT_NONE : FAULT_WAIT;
+	return result;
 }
 
 int poll(struct pollfd *fds, nfds_t count, int timeout)
@@ -102,7 +111,13 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
 
 ssize_t recv(int fd, void *buf, size_t size, int flags)
 {
-	return step(FAULT_RECV) ? -1 : syscall(SYS_recvfrom, fd, buf, size, flags, NULL, NULL);
+	ssize_t result;
+
+	if (in_vain != FAULT_RECV && step(FAULT_RECV))
+		return -1;
+	result = syscall(SYS_recvfrom, fd, buf, size, flags, NULL, NULL);
+	in_vain = result < 0 && errno == EAGAIN ? FAULT_RECV : FAULT_NONE;
+	return result;
 }
 
 ssize_t send(int fd, const void *buf, size_t size, int flags)
