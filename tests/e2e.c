@@ -11,6 +11,7 @@
 #include <ftw.h>
 #include <poll.h>
 #include <pwd.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -112,26 +113,34 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* How much lower targets are than we and runs of the program. */
-static int priority_lead;
-
-static int usual_priority(void)
-{
-	return getpriority(PRIO_PROCESS, 0) + priority_lead;
-}
+/* We and runs of the program have precedence: targets are given back what is usual. */
+static bool ahead;
+static int usual_niceness;
 
 void runs_come_first(void)
 {
-	const int highest = -20;
-	int usual = usual_priority();
+	const struct sched_param lowest = {.sched_priority = 1};
 
+	if (!ahead)
+		usual_niceness = getpriority(PRIO_PROCESS, 0);
+	ahead = true;
 	/* Without the right to do so they take their turn. */
-	if (!setpriority(PRIO_PROCESS, 0, highest))
-		priority_lead = usual - highest;
+	if (sched_setscheduler(0, SCHED_RR, &lowest))
+		setpriority(PRIO_PROCESS, 0, -20);
+}
+
+static void come_after(void)
+{
+	const struct sched_param none = {.sched_priority = 0};
+
+	if (!ahead)
+		return;
+	sched_setscheduler(0, SCHED_OTHER, &none);
+	setpriority(PRIO_PROCESS, 0, usual_niceness);
 }
 
 static void child_start_to(struct child *ret, const struct folder *folder, const char *user,
-			   const char *const argv[], int out, const char *err_path, int priority)
+			   const char *const argv[], int out, const char *err_path, bool ordinary)
 {
 	sigset_t all, mask;
 	int in[2];
@@ -144,7 +153,8 @@ static void child_start_to(struct child *ret, const struct folder *folder, const
 	ret->pid = fork();
 	if (ret->pid == 0) {
 		signals_reset(&mask);
-		setpriority(PRIO_PROCESS, 0, priority);
+		if (ordinary)
+			come_after();
 		child_exec(folder, user, argv, in[0], out, err_path);
 	}
 	sigprocmask(SIG_SETMASK, &mask, NULL);
@@ -160,7 +170,7 @@ void child_start(struct child *ret, const struct folder *folder, const char *use
 
 	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
 	child_start_to(ret, folder, user, argv, out[1],
-		       folder_file(folder, "%s.stderr", base_name(argv[0])), usual_priority());
+		       folder_file(folder, "%s.stderr", base_name(argv[0])), true);
 	close(out[1]);
 	ret->output = out[0];
 }
@@ -286,7 +296,7 @@ void child_end(struct child *child)
 /* ---- runs to the end */
 
 static void run_start_as(struct run *ret, const struct folder *folder, const char *user,
-			 const char *const argv[], int priority)
+			 const char *const argv[], bool ordinary)
 {
 	static unsigned int number;
 	int out;
@@ -296,14 +306,14 @@ static void run_start_as(struct run *ret, const struct folder *folder, const cha
 	snprintf(ret->err_path, sizeof(ret->err_path), "%s/run-%u.err", folder->path, number);
 	out = open(ret->out_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	ck_assert_int_ge(out, 0);
-	child_start_to(&ret->child, folder, user, argv, out, ret->err_path, priority);
+	child_start_to(&ret->child, folder, user, argv, out, ret->err_path, ordinary);
 	close(out);
 }
 
 void run_start_argv(struct run *ret, const struct folder *folder, const char *user,
 		    const char *const argv[])
 {
-	run_start_as(ret, folder, user, argv, getpriority(PRIO_PROCESS, 0));
+	run_start_as(ret, folder, user, argv, false);
 }
 
 void run_finish(struct run *run, unsigned int timeout_s)
@@ -334,7 +344,7 @@ char *command_run(const struct folder *folder, const char *user, unsigned int ti
 	CLEANUP(freep) char *line = format_line(command, args);
 	va_end(args);
 	words_split(line, argv, 0);
-	run_start_as(&run, folder, user, argv, usual_priority());
+	run_start_as(&run, folder, user, argv, true);
 	run_finish(&run, timeout_s);
 	ck_assert_msg(run.status == 0, "%s ended with %d:\n%s%s", argv[0], run.status, run.out,
 		      run.err);
