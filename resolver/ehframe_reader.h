@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Reading the encodings of .eh_frame and .eh_frame_hdr: every access is
+ * Reading the encodings of .eh_frame, .eh_frame_hdr and DWARF: every access is
  * checked against the end. Errors stick: after the first one all reads give 0,
  * so that a parser checks `bad` once behind a group of reads.
  *
- * Internal to resolver/ehframe*.c.
+ * Internal to resolver/ehframe*.c and linetable.c.
  */
 #ifndef RESOLVER_EHFRAME_READER_H
 #define RESOLVER_EHFRAME_READER_H

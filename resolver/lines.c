@@ -4,6 +4,7 @@
 #include "resolver/array.h"
 #include "resolver/cleanup.h"
 #include "resolver/intervals.h"
+#include "resolver/linetable.h"
 
 #include <dwarf.h>
 #include <elf.h>
@@ -27,8 +28,10 @@ enum extent {
 };
 
 struct unit {
-	Dwarf_Die die;	/* has the line table; of a split unit this is the skeleton */
-	Dwarf_Die body; /* has the functions */
+	Dwarf_Die die;		 /* has the line table; of a split unit this is the skeleton */
+	Dwarf_Die body;		 /* has the functions */
+	struct linetable *table; /* NULL: not read yet, or libdw has to */
+	bool table_read;
 	enum extent extent;
 	struct intervals functions; /* value: index into function */
 	Dwarf_Die *function;
@@ -51,6 +54,7 @@ struct scopes {
 
 struct lines {
 	Dwarf *dwarf, *alt;
+	struct linetable_sections sections;
 	struct intervals text; /* executable sections */
 	struct unit *unit;
 	size_t unit_count;
@@ -547,7 +551,26 @@ static void fill_file(const char *file, Dwarf_Die *unit, struct lines_frame *fra
 		frame->directory = directory;
 }
 
-static void fill_row(struct unit *unit, uint64_t vaddr, struct lines_frame *frame)
+static bool number_of(Dwarf_Die *die, unsigned int name, Dwarf_Word *ret)
+{
+	Dwarf_Attribute attribute;
+
+	return dwarf_formudata(dwarf_attr(die, name, &attribute), ret) == 0;
+}
+
+static struct linetable *table_of(struct lines *lines, struct unit *unit)
+{
+	Dwarf_Word offset;
+
+	if (!unit->table_read && number_of(&unit->die, DW_AT_stmt_list, &offset))
+		error_free(linetable_read(&lines->sections, offset,
+					  string_of(&unit->die, DW_AT_comp_dir), &unit->table));
+	unit->table_read = true;
+	return unit->table;
+}
+
+/* For a table that is none of ours. */
+static void fill_row_slowly(struct unit *unit, uint64_t vaddr, struct lines_frame *frame)
 {
 	Dwarf_Line *row = dwarf_getsrc_die(&unit->die, vaddr);
 	int line;
@@ -559,32 +582,54 @@ static void fill_row(struct unit *unit, uint64_t vaddr, struct lines_frame *fram
 		frame->line = (uint32_t)line;
 }
 
-static bool number_of(Dwarf_Die *die, unsigned int name, Dwarf_Word *ret)
+static void fill_row(struct lines *lines, struct unit *unit, uint64_t vaddr,
+		     struct lines_frame *frame)
 {
-	Dwarf_Attribute attribute;
+	struct linetable *table = table_of(lines, unit);
+	struct linetable_row row;
 
-	return dwarf_formudata(dwarf_attr(die, name, &attribute), ret) == 0;
+	if (!table) {
+		fill_row_slowly(unit, vaddr, frame);
+	} else if (linetable_find(table, vaddr, &row)) {
+		fill_file(linetable_file(table, row.file), &unit->die, frame);
+		frame->line = row.line;
+	}
+}
+
+/* A file's name by libdw, which reads all of the unit's rows for it. */
+static const char *file_of(Dwarf_Die *unit, Dwarf_Word file)
+{
+	Dwarf_Files *files;
+	const char *name;
+	size_t count;
+
+	if (dwarf_getsrcfiles(unit, &files, &count) != 0 || file >= count)
+		return NULL;
+	name = dwarf_filesrc(files, file, NULL, NULL);
+	/* libdw's name for file 0 of DWARF 2 to 4, where 0 means none. */
+	return name && strcmp(name, "???") != 0 ? name : NULL;
 }
 
 /* Where an inlined call was made: that is the place in the frame around it. */
-static void fill_call(Dwarf_Die *inlined, struct lines_frame *frame)
+static void fill_call(struct lines *lines, struct unit *unit, Dwarf_Die *inlined,
+		      struct lines_frame *frame)
 {
+	struct linetable *table = table_of(lines, unit);
 	Dwarf_Word file, line;
-	Dwarf_Files *files;
 	const char *name;
-	Dwarf_Die unit;
-	size_t count;
+	Dwarf_Die cu;
 
 	if (number_of(inlined, DW_AT_call_line, &line) && line <= UINT32_MAX)
 		frame->line = (uint32_t)line;
-	if (!number_of(inlined, DW_AT_call_file, &file) ||
-	    !dwarf_diecu(inlined, &unit, NULL, NULL) ||
-	    dwarf_getsrcfiles(&unit, &files, &count) != 0 || file >= count)
+	if (!number_of(inlined, DW_AT_call_file, &file) || !dwarf_diecu(inlined, &cu, NULL, NULL))
 		return;
-	name = dwarf_filesrc(files, file, NULL, NULL);
-	/* libdw's name for file 0 of DWARF 2 to 4, where 0 means none. */
-	if (name && strcmp(name, "???") != 0)
-		fill_file(name, &unit, frame);
+	/* A split unit has a table of its own for this. */
+	if (table && cu.cu == unit->die.cu)
+		name = linetable_file(table, file);
+	else
+		name = file_of(&cu, file);
+	if (name)
+		fill_file(name, &cu, frame);
 }
 
 size_t lines_find(struct lines *lines, uint64_t vaddr, struct lines_frame ret[LINES_MAX_FRAMES])
@@ -605,11 +650,11 @@ size_t lines_find(struct lines *lines, uint64_t vaddr, struct lines_frame ret[LI
 		depth = find_inlined(function, &walk, vaddr, inlined, LINES_MAX_FRAMES - 1);
 	}
 	memset(ret, 0, (depth + 1) * sizeof(*ret));
-	fill_row(unit, vaddr, frame);
+	fill_row(lines, unit, vaddr, frame);
 	while (depth--) {
 		frame->inlined = true;
 		fill_name(lines, &inlined[depth], frame);
-		fill_call(&inlined[depth], ++frame);
+		fill_call(lines, unit, &inlined[depth], ++frame);
 	}
 	if (function)
 		fill_name(lines, function, frame);
@@ -656,6 +701,7 @@ struct error *lines_create(struct elffile *file, struct elffile *alt, struct lin
 		dwarf_setalt(lines->dwarf, lines->alt);
 	}
 	find_directory(lines, file);
+	linetable_sections(file, &lines->sections);
 	err = index_text(lines, file);
 	if (!err)
 		err = index_units(lines);
@@ -675,6 +721,7 @@ void lines_free(struct lines *lines)
 	for (size_t i = 0; i < lines->unit_count; i++) {
 		intervals_deinit(&lines->unit[i].functions);
 		free(lines->unit[i].function);
+		linetable_free(lines->unit[i].table);
 	}
 	for (size_t i = 0; i < lines->scopes_count; i++)
 		scopes_deinit(&lines->scopes[i]);
