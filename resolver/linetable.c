@@ -6,7 +6,6 @@
 #include "resolver/ehframe_reader.h"
 #include "resolver/intervals.h"
 
-#include <dwarf.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,6 +15,43 @@
 
 /* A file's or directory's description: path, directory and the rest. */
 #define FORMATS_MAX 16u
+
+/* DWARF 5, 7.22: opcodes of the program, */
+enum {
+	LNS_COPY = 0x01,
+	LNS_ADVANCE_PC = 0x02,
+	LNS_ADVANCE_LINE = 0x03,
+	LNS_SET_FILE = 0x04,
+	LNS_CONST_ADD_PC = 0x08,
+	LNS_FIXED_ADVANCE_PC = 0x09,
+};
+
+/* its extended opcodes, */
+enum {
+	LNE_END_SEQUENCE = 0x01,
+	LNE_SET_ADDRESS = 0x02,
+	LNE_DEFINE_FILE = 0x03,
+};
+
+/* and what a field of an entry holds; */
+enum {
+	LNCT_PATH = 0x01,
+	LNCT_DIRECTORY_INDEX = 0x02,
+};
+
+/* 7.5.6: in which form */
+enum {
+	FORM_DATA2 = 0x05,
+	FORM_DATA4 = 0x06,
+	FORM_DATA8 = 0x07,
+	FORM_STRING = 0x08,
+	FORM_BLOCK = 0x09,
+	FORM_DATA1 = 0x0b,
+	FORM_STRP = 0x0e,
+	FORM_UDATA = 0x0f,
+	FORM_DATA16 = 0x1e,
+	FORM_LINE_STRP = 0x1f,
+};
 
 struct file {
 	const char *name;
@@ -98,13 +134,13 @@ static enum event run_extended(const struct header *header, struct machine *mach
 		return EVENT_NONE;
 	operands.end = reader->at;
 	opcode = reader_u8(&operands);
-	if (opcode == DW_LNE_end_sequence)
+	if (opcode == LNE_END_SEQUENCE)
 		return EVENT_END;
-	if (opcode == DW_LNE_set_address)
+	if (opcode == LNE_SET_ADDRESS)
 		machine->address =
 			reader_left(&operands) >= 8 ? reader_u64(&operands) : reader_u32(&operands);
 	/* It would add to the files. */
-	if (opcode == DW_LNE_define_file && header->version < 5)
+	if (opcode == LNE_DEFINE_FILE && header->version < 5)
 		reader->bad = true;
 	return EVENT_NONE;
 }
@@ -113,22 +149,22 @@ static enum event run_standard(const struct header *header, uint8_t opcode, stru
 			       struct reader *reader)
 {
 	switch (opcode) {
-	case DW_LNS_copy:
+	case LNS_COPY:
 		return EVENT_ROW;
-	case DW_LNS_advance_pc:
+	case LNS_ADVANCE_PC:
 		machine->address += reader_uleb(reader) * header->instruction_length;
 		return EVENT_NONE;
-	case DW_LNS_advance_line:
+	case LNS_ADVANCE_LINE:
 		machine->row.line += (uint32_t)reader_sleb(reader);
 		return EVENT_NONE;
-	case DW_LNS_set_file:
+	case LNS_SET_FILE:
 		machine->row.file = (uint32_t)reader_uleb(reader);
 		return EVENT_NONE;
-	case DW_LNS_const_add_pc:
+	case LNS_CONST_ADD_PC:
 		machine->address += (uint64_t)((255 - header->opcode_base) / header->line_range) *
 				    header->instruction_length;
 		return EVENT_NONE;
-	case DW_LNS_fixed_advance_pc:
+	case LNS_FIXED_ADVANCE_PC:
 		machine->address += reader_u16(reader);
 		return EVENT_NONE;
 	default:
@@ -313,35 +349,34 @@ static struct value read_form(const struct linetable *table,
 	struct value value = {0};
 
 	switch (form) {
-	case DW_FORM_string:
+	case FORM_STRING:
 		value.string = reader_string(reader);
 		break;
-	case DW_FORM_line_strp:
-	case DW_FORM_strp:
+	case FORM_LINE_STRP:
+	case FORM_STRP:
 		value.number = wide ? reader_u64(reader) : reader_u32(reader);
-		value.string =
-			string_at(form == DW_FORM_strp ? &sections->str : &sections->line_str,
-				  value.number, reader);
+		value.string = string_at(form == FORM_STRP ? &sections->str : &sections->line_str,
+					 value.number, reader);
 		break;
-	case DW_FORM_udata:
+	case FORM_UDATA:
 		value.number = reader_uleb(reader);
 		break;
-	case DW_FORM_data1:
+	case FORM_DATA1:
 		value.number = reader_u8(reader);
 		break;
-	case DW_FORM_data2:
+	case FORM_DATA2:
 		value.number = reader_u16(reader);
 		break;
-	case DW_FORM_data4:
+	case FORM_DATA4:
 		value.number = reader_u32(reader);
 		break;
-	case DW_FORM_data8:
+	case FORM_DATA8:
 		value.number = reader_u64(reader);
 		break;
-	case DW_FORM_data16:
+	case FORM_DATA16:
 		reader_bytes(reader, 16);
 		break;
-	case DW_FORM_block:
+	case FORM_BLOCK:
 		reader_bytes(reader, reader_uleb(reader));
 		break;
 	default:
@@ -372,9 +407,9 @@ static struct error *read_table_5(struct linetable *table,
 			struct value value =
 				read_form(table, sections, formats.entry[k].form, reader);
 
-			if (formats.entry[k].content == DW_LNCT_path)
+			if (formats.entry[k].content == LNCT_PATH)
 				name = value.string;
-			if (formats.entry[k].content == DW_LNCT_directory_index)
+			if (formats.entry[k].content == LNCT_DIRECTORY_INDEX)
 				directory = value.number;
 		}
 		err = files ? add_file(table, name, directory) : add_directory(table, name);
