@@ -110,7 +110,6 @@ static struct error *borrow_create(struct target *target, pid_t tid, struct borr
 		borrow_free(borrow);
 		return err;
 	}
-	arch_prepare();
 	/* No page fault of ours later. */
 	memset(borrow->vector, 0, ARCH_VECTOR_MAX);
 	borrow->seccomp = (enum borrow_seccomp)status.seccomp;

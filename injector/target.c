@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "injector/arch.h"
 #include "resolver/cleanup.h"
 
 #define PF_EXITING   0x00000004u
@@ -198,6 +199,7 @@ struct error *target_open(pid_t pid, struct target **ret)
 		target_free(target);
 		return err;
 	}
+	arch_prepare();
 	target->start_time = fields.start_time;
 	*ret = target;
 	return NULL;

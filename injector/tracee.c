@@ -16,7 +16,7 @@
 #define SYSCALL_STOP			 (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
 
 /*
- * Two ways to wait with a deadline. waitpid that a periodic signal interrupts
+ * Two ways to wait, asleep, with a deadline. waitpid that a periodic signal interrupts
  * costs one system call, and the deadline is as coarse as the period: long, so
  * that other calls are rarely interrupted. Near the deadline, waiting for
  * SIGCHLD with a time-out is exact and costs three. (In slices: no signal is
@@ -26,9 +26,10 @@
 #define SLICE_NS      10000000u
 #define TICK_SIGNAL   SIGRTMAX
 #define NS_PER_SECOND 1000000000u
-#define WATCH_NS      300000u
+#define WATCH_NS \
+	300000u /* before that; of T's calls only those that map or unmap much take longer */
 
-#define TRIES_MAX     3 /* at a request that the kernel has no reason to refuse */
+#define TRIES_MAX 3 /* at a request that the kernel has no reason to refuse */
 
 /* glibc's first parameter is an enum, which does not have all requests. */
 static long request_once(long what, pid_t tid, uintptr_t address, uintptr_t data)

@@ -748,7 +748,8 @@ struct ha_boot {
 	uint32_t window_timeout_us;
 	uint32_t done_timeout_us;
 	int32_t close_fds[3]; /* -1 = none; closed before DONE */
-	uint32_t watch_us; /* before each sleep: 0 where T shares its processor with the injector */
+	uint32_t watch_us; /* for so long a word is looked at before T sleeps; 0 where T shares its
+			      processor with the injector */
 	/*
 	 * What would cost a stop and a resumption each if it were asked for from
 	 * outside: close the injector's end of the socket pair, so that boot sees

@@ -506,12 +506,12 @@ struct error *elffile_section_bytes(struct elffile *file, const struct elffile_s
 	return NULL;
 }
 
-/* Bytes of a section that is optional and whose damage means that it is not there. */
-static bool optional_bytes(struct elffile *file, const struct elffile_section *section,
-			   struct elffile_bytes *ret)
+bool elffile_optional_bytes(struct elffile *file, const struct elffile_section *section,
+			    struct elffile_bytes *ret)
 {
 	struct error *err;
 
+	*ret = (struct elffile_bytes){.data = (const uint8_t *)"", .size = 0};
 	if (!section)
 		return false;
 	err = elffile_section_bytes(file, section, ret);
@@ -533,8 +533,8 @@ static void load_table(struct elffile *file, enum elffile_table which, struct ta
 			continue;
 		if (!gelf_getshdr(elf_getscn(file->elf, i), &header) ||
 		    header.sh_link >= file->sections ||
-		    !optional_bytes(file, &file->section[i], &symbols) ||
-		    !optional_bytes(file, &file->section[header.sh_link], &names) ||
+		    !elffile_optional_bytes(file, &file->section[i], &symbols) ||
+		    !elffile_optional_bytes(file, &file->section[header.sh_link], &names) ||
 		    names.data[names.size - 1] != '\0')
 			continue;
 		table->symbols = symbols.data;
@@ -597,7 +597,7 @@ const char *elffile_debuglink(struct elffile *file, uint32_t *crc_ret)
 	const char *name;
 	size_t crc_offset;
 
-	if (!optional_bytes(file, elffile_section(file, ".gnu_debuglink"), &bytes))
+	if (!elffile_optional_bytes(file, elffile_section(file, ".gnu_debuglink"), &bytes))
 		return NULL;
 	name = leading_name(&bytes);
 	if (!name || strchr(name, '/'))
@@ -615,7 +615,7 @@ const char *elffile_debugaltlink(struct elffile *file, struct elffile_bytes *bui
 	const char *name;
 	size_t used;
 
-	if (!optional_bytes(file, elffile_section(file, ".gnu_debugaltlink"), &bytes))
+	if (!elffile_optional_bytes(file, elffile_section(file, ".gnu_debugaltlink"), &bytes))
 		return NULL;
 	name = leading_name(&bytes);
 	if (!name)

@@ -120,6 +120,13 @@ MUST_CHECK struct error *elffile_section_bytes(struct elffile *file,
 					       const struct elffile_section *section,
 					       struct elffile_bytes *ret);
 
+/*
+ * The same for a section that is optional: false, and @ret empty but not NULL,
+ * if it is NULL, empty or damaged.
+ */
+bool elffile_optional_bytes(struct elffile *file, const struct elffile_section *section,
+			    struct elffile_bytes *ret);
+
 /* True if any section is compressed. */
 bool elffile_is_compressed(const struct elffile *file);
 

@@ -99,11 +99,8 @@ static struct error *damaged(uint64_t offset, const char *what)
 	return error_create(ERROR_FORMAT, "line table at 0x%" PRIx64 ": %s", offset, what);
 }
 
-/* A missing section has no bytes to point to. */
 static struct reader section_reader(const struct elffile_bytes *section)
 {
-	if (!section->size)
-		return (struct reader){.bad = true};
 	return (struct reader){.at = section->data, .end = section->data + section->size};
 }
 
@@ -525,23 +522,11 @@ struct error *linetable_read(const struct linetable_sections *sections, uint64_t
 	return NULL;
 }
 
-static struct elffile_bytes section_bytes(struct elffile *file, const char *name)
-{
-	const struct elffile_section *section = elffile_section(file, name);
-	struct elffile_bytes bytes = {0};
-	struct error *err = section ? elffile_section_bytes(file, section, &bytes) : NULL;
-
-	if (err)
-		bytes = (struct elffile_bytes){0};
-	error_free(err);
-	return bytes;
-}
-
 void linetable_sections(struct elffile *file, struct linetable_sections *ret)
 {
-	ret->line = section_bytes(file, ".debug_line");
-	ret->line_str = section_bytes(file, ".debug_line_str");
-	ret->str = section_bytes(file, ".debug_str");
+	elffile_optional_bytes(file, elffile_section(file, ".debug_line"), &ret->line);
+	elffile_optional_bytes(file, elffile_section(file, ".debug_line_str"), &ret->line_str);
+	elffile_optional_bytes(file, elffile_section(file, ".debug_str"), &ret->str);
 }
 
 /* ---- questions */

@@ -2,8 +2,8 @@
 /*
  * Preloaded into heapattach: its n-th step goes wrong, counted over the program
  * and its workers. A step is a call of one of the functions below, by which all
- * that it does to a target is done; to look again, after a look that saw
- * nothing, is none.
+ * that it does to a target is done; to look again, without waiting, after a look
+ * that saw nothing, is none.
  *
  *	HEAPATTACH_FAULT_FILE  shared counter, and what happened: struct fault
  */
@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct fault *fault;
@@ -97,7 +98,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 {
 	pid_t result;
 
-	if (in_vain != FAULT_WAIT && step(FAULT_WAIT))
+	if (!(in_vain == FAULT_WAIT && options & WNOHANG) && step(FAULT_WAIT))
 		return -1;
 	result = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
 	in_vain = result ? FAULT_NONE : FAULT_WAIT;
@@ -113,7 +114,7 @@ ssize_t recv(int fd, void *buf, size_t size, int flags)
 {
 	ssize_t result;
 
-	if (in_vain != FAULT_RECV && step(FAULT_RECV))
+	if (!(in_vain == FAULT_RECV && flags & MSG_DONTWAIT) && step(FAULT_RECV))
 		return -1;
 	result = syscall(SYS_recvfrom, fd, buf, size, flags, NULL, NULL);
 	in_vain = result < 0 && errno == EAGAIN ? FAULT_RECV : FAULT_NONE;
