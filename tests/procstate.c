@@ -15,17 +15,16 @@
 
 #define ENTRY_BYTES_MAX (4 * 4096)
 
-static uint64_t status_field(const char *path, const char *name, int base)
+/* What follows "name:" and a tab in the text of a status file. */
+static const char *status_field(const char *text, const char *name)
 {
-	CLEANUP(freep) char *text = tests_read_file(path);
 	char label[32];
 	const char *at;
 
-	ck_assert_msg(text != NULL, "cannot read %s", path);
-	snprintf(label, sizeof(label), "\n%s:", name);
-	at = strstr(text, label);
-	ck_assert_msg(at != NULL, "no %s in %s", name, path);
-	return strtoull(at + strlen(label), NULL, base);
+	snprintf(label, sizeof(label), "\n%s:\t", name);
+	at = text ? strstr(text, label) : NULL;
+	ck_assert_msg(at != NULL, "no %s in a status file", name);
+	return at + strlen(label);
 }
 
 uint64_t procstate_status(pid_t pid, const char *name, int base)
@@ -33,7 +32,8 @@ uint64_t procstate_status(pid_t pid, const char *name, int base)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	return status_field(path, name, base);
+	CLEANUP(freep) char *text = tests_read_file(path);
+	return strtoull(status_field(text, name), NULL, base);
 }
 
 char procstate_state(pid_t pid)
@@ -42,10 +42,7 @@ char procstate_state(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	CLEANUP(freep) char *text = tests_read_file(path);
-	const char *at = text ? strstr(text, "\nState:") : NULL;
-
-	ck_assert_msg(at != NULL, "no state in %s", path);
-	return at[strlen("\nState:\t")];
+	return *status_field(text, "State");
 }
 
 static bool mapping_parse(const char *line, struct procstate_mapping *ret)
@@ -114,12 +111,22 @@ static void fds_read(pid_t pid, struct procstate *state)
 /* While a thread is being started it blocks every signal. */
 #define STARTING 0xfffffffffffbfeffu
 
+/*
+ * A mask that is about to change: of a thread that is being started, and of one
+ * that blocks some and runs, most likely in a signal's handler. That one may be
+ * preempted there for longer than anybody waits between two looks.
+ */
+static bool mask_passes(uint64_t blocked, char state)
+{
+	return (blocked & STARTING) == STARTING || (blocked && state == 'R');
+}
+
+/* False if some mask is about to change. */
 static bool threads_read(pid_t pid, struct procstate *state)
 {
-	bool starting = false;
-
 	char path[64], status[330];
 	struct dirent *entry;
+	bool steady = true;
 	size_t room = 0;
 	DIR *folder;
 
@@ -127,20 +134,25 @@ static bool threads_read(pid_t pid, struct procstate *state)
 	folder = opendir(path);
 	ck_assert_msg(folder != NULL, "cannot list %s", path);
 	while ((entry = readdir(folder))) {
+		uint64_t blocked;
+
 		snprintf(status, sizeof(status), "%s/%s/status", path, entry->d_name);
-		if (entry->d_name[0] == '.' || access(status, R_OK) != 0)
+		CLEANUP(freep) char *text = tests_read_file(status);
+		/* A thread may end between any two looks. */
+		if (entry->d_name[0] == '.' || !text || !*text)
 			continue;
 		if (state->thread_count == room) {
 			room = room ? room * 2 : 64;
 			state->thread = realloc(state->thread, room * sizeof(*state->thread));
 		}
-		state->thread[state->thread_count++] = (struct procstate_thread){
-			atoi(entry->d_name), status_field(status, "SigBlk", 16)};
-		if ((state->thread[state->thread_count - 1].blocked & STARTING) == STARTING)
-			starting = true;
+		blocked = strtoull(status_field(text, "SigBlk"), NULL, 16);
+		state->thread[state->thread_count++] =
+			(struct procstate_thread){atoi(entry->d_name), blocked};
+		if (mask_passes(blocked, *status_field(text, "State")))
+			steady = false;
 	}
 	closedir(folder);
-	return !starting;
+	return steady;
 }
 
 void procstate_read(pid_t pid, struct procstate *ret)
