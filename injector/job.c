@@ -71,6 +71,7 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 	const struct ha_core *core = &job->inject.core_header;
 	uint64_t core_base = job->journal->core.address;
 	struct ha_entry entry;
+	const uint32_t *bodies;
 	struct error *err;
 	size_t i;
 
@@ -90,13 +91,13 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 	entry.core_realloc_end = core_base + core->realloc_end;
 	entry.core_xallocx = core_base + core->xallocx;
 	entry.session = job->session;
-	entry.sampling = job->shm->sampling;
+	bodies = job->shm->sampling ? entry.sampling_bodies : entry.bodies;
 	for (i = 0; i < job->slots->pair_count; i++) {
 		const struct slot_pair *pair = &job->slots->pair[i];
 		const struct function *function = functions_get(pair->function);
 
 		entry.pairs[i].call = pair->call;
-		entry.pairs[i].body = base + entry.bodies[function->class];
+		entry.pairs[i].body = base + bodies[function->class];
 		entry.pairs[i].function = pair->function;
 		entry.pairs[i].flags = 0;
 	}

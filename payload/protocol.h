@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 3u
+#define HA_ABI	 4u
 
 #define HA_PAGE	 4096u
 
@@ -69,7 +69,7 @@ enum ha_class {
  */
 struct ha_pair {
 	uint64_t call; /* I   what the stub calls or jumps to; constant once a slot points here */
-	uint64_t body; /* I   address of the class's stub body (ha_entry.bodies) */
+	uint64_t body; /* I   address of the class's stub body (bodies or sampling_bodies) */
 	uint32_t function; /* I   index into the injector's list of functions */
 	uint32_t flags;	   /* I   0 for now */
 };
@@ -77,7 +77,7 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
 
 /*
  * One thread's own cache line. A thread finds its line by its thread pointer
- * (fs base; see bare_threads): first probe HA_LINE_HASH(fs), then the next ones. A line with
+ * (the word at fs:0): first probe HA_LINE_HASH(fs), then the next ones. A line with
  * key 0 is free and is claimed by compare-and-swap. A thread that finds no
  * line within HA_LINE_PROBES uses the shared line of its hash in
  * ha_entry.shared, with locked instructions. Lines are not given back when a
@@ -89,7 +89,7 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
  * have none: each call there is a draw of its own.
  */
 struct ha_line {
-	uint64_t key;	  /* P  fs base of the owner; 0 = free */
+	uint64_t key;	  /* P  thread pointer of the owner; 0 = free */
 	uint64_t left;	  /* P  bytes to the next sample, a negative number is 0; I  0 before ON */
 	uint32_t depth;	  /* P  how often this thread is in core now (signals nest); see state */
 	uint32_t rate;	  /* P  what left was drawn with: index into ha_shm.interval */
@@ -108,12 +108,23 @@ _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
  */
 #define HA_FILTER_BITS	    16u
 #define HA_FILTER_SIZE	    (1u << HA_FILTER_BITS)
-#define HA_FILTER_HASH(ptr) ((uint32_t)(((uint64_t)(ptr) >> 3) * HA_HASH_MULTIPLIER >> 48))
+#define HA_FILTER_HASH(ptr) ((uint32_t)((uint32_t)(ptr)*HA_FILTER_MULTIPLIER) >> 16)
 
 #define HA_LINE_PROBES	    8u
 #define HA_SHARED_LINES	    4u
 #define HA_HASH_MULTIPLIER  0x9e3779b97f4a7c15ull
-#define HA_LINE_HASH(fs)    ((uint32_t)(((uint64_t)(fs)*HA_HASH_MULTIPLIER) >> 57))
+
+/*
+ * Stubs hash in as few instructions as they can: each one more takes its share
+ * of what the processor looks ahead, so a program that waits for memory waits
+ * longer. One multiplication by 31 bits, and for addresses of blocks the lower
+ * 32 bits alone. The lines' number was chosen among 2,500 such that 64 threads
+ * at the distances that stacks usually have (64 KiB to 16 MiB, with guard pages
+ * or without) have the fewest first probes in common.
+ */
+#define HA_FILTER_MULTIPLIER 0x9e3779b1u
+#define HA_LINE_MULTIPLIER   0x5c8409f1ull
+#define HA_LINE_HASH(fs)     ((uint32_t)((uint64_t)(fs)*HA_LINE_MULTIPLIER >> 32) & (HA_LINES - 1))
 
 enum ha_state {
 	HA_STATE_OFF = 0, /* pass through: stubs jump to call, core is not entered */
@@ -146,22 +157,18 @@ struct ha_entry {
 	uint64_t core_realloc_begin;
 	uint64_t core_realloc_end;
 	uint64_t core_xallocx;
-	uint32_t npairs;	     /* I  pairs in use; only grows */
-	uint32_t session;	     /* I  grows by one with each attach */
-	uint32_t bodies[HA_CLASSES]; /* constant: offsets of the stub bodies from entry's start */
+	uint32_t npairs;  /* I  pairs in use; only grows */
+	uint32_t session; /* I  grows by one with each attach */
+	uint64_t filter;  /* I  its address, before pairs look at it; 0 until then */
 	/*
-	 * I  How stubs find the thread pointer. 0: the word at fs:0, as the psABI
-	 * has it; wherever a C library made the threads. 1: the register itself,
-	 * for programs whose threads may have none (fs base 0); needs FSGSBASE
-	 * and costs 2-5 ns a call.
+	 * Constant: offsets of the stub bodies from entry's start. Those of a session
+	 * that records every call, and those that look at countdown and filter first. A
+	 * thread that was held up in a stub may take one of a session that has ended:
+	 * what it then hands to core is for core to judge, and what it then lets pass
+	 * began before the session.
 	 */
-	uint32_t bare_threads;
-	/*
-	 * I, before state is ON. 0: every call is recorded, countdown and filter
-	 * are not looked at.
-	 */
-	uint32_t sampling;
-	uint64_t filter; /* I  its address, before sampling is 1; 0 until a session needs it */
+	uint32_t bodies[HA_CLASSES];
+	uint32_t sampling_bodies[HA_CLASSES];
 	struct ha_pair pairs[HA_PAIRS];
 	struct ha_line shared[HA_SHARED_LINES] __attribute__((aligned(64)));
 	struct ha_line lines[HA_LINES];

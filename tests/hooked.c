@@ -180,13 +180,22 @@ void hooked_setup(void)
 	entry->state = HA_STATE_ON;
 }
 
+void hooked_setup_sampling(void)
+{
+	hooked_setup();
+	hooked.sampling = true;
+	memset(hooked.filter, 1, sizeof(hooked.filter));
+}
+
 uint64_t hooked_pair(unsigned int k, enum ha_class class, uint64_t original)
 {
+	const struct ha_entry *entry = hooked.entry;
+	const uint32_t *bodies = hooked.sampling ? entry->sampling_bodies : entry->bodies;
 	uint64_t base = (uint64_t)(uintptr_t)hooked.base;
 
 	hooked.entry->pairs[k] = (struct ha_pair){
 		.call = original,
-		.body = base + hooked.entry->bodies[class],
+		.body = base + bodies[class],
 	};
 	return base + HA_ENTRY_STUBS + k * HA_STUB_SIZE;
 }

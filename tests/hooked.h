@@ -43,7 +43,8 @@ struct hooked {
 	struct ha_entry *entry;
 	struct ha_gate *gate;
 	uint8_t filter[HA_FILTER_SIZE];
-	uint64_t shm; /* only handed on */
+	uint64_t shm;  /* only handed on */
+	bool sampling; /* pairs made from now on look at countdown and filter */
 
 	/* What the next originals do. */
 	uint64_t result;
@@ -64,6 +65,9 @@ int hooked_file(const char *name, const uint8_t *data, size_t size);
 
 /* Load entry, fill it, state ON. */
 void hooked_setup(void);
+
+/* The same for a session that samples, with every block in the filter. */
+void hooked_setup_sampling(void);
 
 /* Make pair @k a function of @class with @original; returns its stub's address. */
 uint64_t hooked_pair(unsigned int k, enum ha_class class, uint64_t original);

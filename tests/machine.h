@@ -28,7 +28,7 @@ void marked_call(struct marked_call *call);
 /* The same call with a SIGTRAP after each instruction. */
 void marked_call_stepping(struct marked_call *call);
 
-/* The same call with a thread pointer of 0 while it lasts. */
+/* The same call while the word at fs:0 is 0. */
 void marked_call_without_thread_pointer(struct marked_call *call);
 
 /* Where a signal with this context interrupted the program. */

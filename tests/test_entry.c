@@ -78,9 +78,13 @@ START_TEST(object_is_as_the_contract_says)
 	ck_assert_uint_eq(hooked.entry->abi, HA_ABI);
 	ck_assert_uint_le(payload_entry_size, HA_ENTRY_SIZE);
 	for (int i = 0; i < HA_CLASSES; i++) {
-		ck_assert_uint_ge(hooked.entry->bodies[i],
-				  HA_ENTRY_STUBS + HA_PAIRS * HA_STUB_SIZE);
-		ck_assert_uint_lt(hooked.entry->bodies[i], HA_ENTRY_DATA);
+		const uint32_t offsets[] = {hooked.entry->bodies[i],
+					    hooked.entry->sampling_bodies[i]};
+
+		for (int k = 0; k < 2; k++) {
+			ck_assert_uint_ge(offsets[k], HA_ENTRY_STUBS + HA_PAIRS * HA_STUB_SIZE);
+			ck_assert_uint_lt(offsets[k], HA_ENTRY_DATA);
+		}
 	}
 }
 END_TEST
@@ -182,7 +186,6 @@ START_TEST(countdown_passes_through_until_it_is_spent)
 	struct marked_call call;
 	struct ha_line *line;
 
-	hooked.entry->sampling = 1;
 	hooked.result = hooked_result(class);
 	hooked_call(stub, argument);
 	line = line_owned();
@@ -195,6 +198,27 @@ START_TEST(countdown_passes_through_until_it_is_spent)
 	hooked_call(stub, argument);
 	ck_assert_uint_eq(hooked.events, 2);
 	ck_assert_int_eq(hooked.event[1].kind, HOOKED_ALLOC);
+}
+END_TEST
+
+/* What no allocator can serve must not be taken for a step back. */
+START_TEST(countdown_is_not_changed_by_huge_sizes)
+{
+	static const uint64_t sizes[] = {1ull << 63, (1ull << 63) - 1, 3ull << 62, -8ull};
+	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
+	uint64_t argument[4] = {100, 2, 3, 4};
+	struct ha_line *line;
+
+	hooked.result = HOOKED_BLOCK;
+	hooked_call(stub, argument);
+	line = line_owned();
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		line->left = 5000;
+		argument[0] = sizes[i];
+		hooked.result = 0;
+		hooked_call(stub, argument);
+		ck_assert_uint_eq(line->left, 5000);
+	}
 }
 END_TEST
 
@@ -229,7 +253,7 @@ START_TEST(free_of_what_was_never_recorded_passes_through)
 	uint64_t stub = hooked_logged_pair(0, HA_CLASS_FREE);
 	struct marked_call call;
 
-	hooked.entry->sampling = 1;
+	hooked.filter[HA_FILTER_HASH(HOOKED_BLOCK)] = 0;
 	call = hooked_call(stub, argument);
 	assert_tail_jump(&call, argument);
 	ck_assert_uint_eq(hooked_lines_owned(), 0);
@@ -269,8 +293,8 @@ START_TEST(reallocation_of_what_was_never_recorded_counts_down)
 	struct marked_call call;
 	struct ha_line *line;
 
-	hooked.entry->sampling = 1;
 	hooked.result = HOOKED_BLOCK;
+	hooked.filter[HA_FILTER_HASH(argument[0])] = 0;
 	hooked_call(stub, argument);
 	line = line_owned();
 	line->left = step;
@@ -291,7 +315,6 @@ START_TEST(countdown_below_zero_is_spent)
 	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
 	struct ha_line *line;
 
-	hooked.entry->sampling = 1;
 	hooked.result = HOOKED_BLOCK;
 	hooked_call(stub, allocations[0].argument);
 	line = line_owned();
@@ -302,7 +325,7 @@ START_TEST(countdown_below_zero_is_spent)
 }
 END_TEST
 
-START_TEST(exact_mode_looks_at_no_countdown)
+START_TEST(countdown_is_not_looked_at)
 {
 	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
 
@@ -461,13 +484,12 @@ static __attribute__((no_sanitize_address)) uint64_t quiet_original(uint64_t siz
 	return HOOKED_BLOCK;
 }
 
-START_TEST(thread_without_thread_pointer_uses_a_shared_line)
+START_TEST(thread_whose_thread_pointer_is_0_uses_a_shared_line)
 {
 	struct marked_call call;
 	uint64_t stub = hooked_pair(0, HA_CLASS_ALLOC, (uint64_t)(uintptr_t)quiet_original);
 
 	hooked.entry->core_alloc = (uint64_t)(uintptr_t)quiet_alloc;
-	hooked.entry->bare_threads = 1;
 	hooked_call_prepare(&call, stub, allocations[0].argument);
 	marked_call_without_thread_pointer(&call);
 	ck_assert_uint_eq(hooked.events, 1);
@@ -494,33 +516,26 @@ START_TEST(every_stub_leads_to_its_own_pair)
 }
 END_TEST
 
-static TCase *calls_case(void)
+/* What holds whether every call is recorded or none passes for other reasons. */
+static TCase *calls_case(const char *name, void (*setup)(void))
 {
-	TCase *tcase = tcase_create("calls");
+	TCase *tcase = tcase_create(name);
 
-	tcase_add_checked_fixture(tcase, hooked_setup, NULL);
-	tcase_add_test(tcase, object_is_as_the_contract_says);
+	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_loop_test(tcase, allocation_is_recorded, 0, ALLOCATIONS);
 	tcase_add_loop_test(tcase, failed_allocation_is_not_recorded, 0, ALLOCATIONS);
 	tcase_add_test(tcase, posix_memalign_without_a_block_is_not_recorded);
 	tcase_add_test(tcase, product_that_overflows_passes_through);
 	tcase_add_loop_test(tcase, stopped_entry_passes_through, 0, HA_CLASSES);
-	tcase_add_loop_test(tcase, countdown_passes_through_until_it_is_spent, 0, ALLOCATIONS);
-	tcase_add_test(tcase, countdown_of_zero_stays_zero);
 	tcase_add_test(tcase, free_is_recorded_before_it_happens);
 	tcase_add_test(tcase, free_of_null_passes_through);
-	tcase_add_test(tcase, free_of_what_was_never_recorded_passes_through);
 	tcase_add_loop_test(tcase, reallocation_is_framed_by_begin_and_end, 0, REALLOCATIONS);
-	tcase_add_loop_test(tcase, reallocation_of_what_was_never_recorded_counts_down, 0,
-			    REALLOCATIONS);
-	tcase_add_test(tcase, countdown_below_zero_is_spent);
-	tcase_add_test(tcase, exact_mode_looks_at_no_countdown);
 	tcase_add_loop_test(tcase, reallocation_across_sessions_is_not_ended, 0, 2);
 	tcase_add_test(tcase, allocation_that_ends_after_stop_is_not_recorded);
 	tcase_add_test(tcase, resize_in_place_is_recorded_with_its_result);
 	tcase_add_loop_test(tcase, forked_child_passes_through, 0, HA_CLASSES);
 	tcase_add_test(tcase, allocation_in_a_handler_that_interrupts_core_is_recorded);
-	tcase_add_test(tcase, thread_without_thread_pointer_uses_a_shared_line);
+	tcase_add_test(tcase, thread_whose_thread_pointer_is_0_uses_a_shared_line);
 	tcase_add_test(tcase, every_stub_leads_to_its_own_pair);
 	return tcase;
 }
@@ -528,7 +543,19 @@ static TCase *calls_case(void)
 Suite *entry_suite(void)
 {
 	Suite *suite = suite_create("entry");
+	TCase *calls = calls_case("calls", hooked_setup);
+	TCase *sampling = calls_case("sampling", hooked_setup_sampling);
 
-	suite_add_tcase(suite, calls_case());
+	tcase_add_test(calls, object_is_as_the_contract_says);
+	tcase_add_test(calls, countdown_is_not_looked_at);
+	tcase_add_loop_test(sampling, countdown_passes_through_until_it_is_spent, 0, ALLOCATIONS);
+	tcase_add_test(sampling, countdown_is_not_changed_by_huge_sizes);
+	tcase_add_test(sampling, countdown_of_zero_stays_zero);
+	tcase_add_test(sampling, countdown_below_zero_is_spent);
+	tcase_add_test(sampling, free_of_what_was_never_recorded_passes_through);
+	tcase_add_loop_test(sampling, reallocation_of_what_was_never_recorded_counts_down, 0,
+			    REALLOCATIONS);
+	suite_add_tcase(suite, calls);
+	suite_add_tcase(suite, sampling);
 	return suite;
 }

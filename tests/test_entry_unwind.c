@@ -163,17 +163,24 @@ START_TEST(loads_into_musl)
 }
 END_TEST
 
+static TCase *calls_case(const char *name, void (*setup)(void))
+{
+	TCase *tcase = tcase_create(name);
+
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_loop_test(tcase, jump_out_of_an_original_leaves_nobody_in_core, 0, 4);
+	tcase_add_loop_test(tcase, backtrace_goes_through_the_slow_path, 0, 4);
+	tcase_add_loop_test(tcase, every_instruction_can_be_unwound, 0, 2 * HA_CLASSES);
+	return tcase;
+}
+
 Suite *entry_unwind_suite(void)
 {
 	Suite *suite = suite_create("entry_unwind");
-	TCase *calls = tcase_create("calls");
 	TCase *programs = tcase_create("programs");
 
-	tcase_add_checked_fixture(calls, hooked_setup, NULL);
-	tcase_add_loop_test(calls, jump_out_of_an_original_leaves_nobody_in_core, 0, 4);
-	tcase_add_loop_test(calls, backtrace_goes_through_the_slow_path, 0, 4);
-	tcase_add_loop_test(calls, every_instruction_can_be_unwound, 0, 2 * HA_CLASSES);
-	suite_add_tcase(suite, calls);
+	suite_add_tcase(suite, calls_case("calls", hooked_setup));
+	suite_add_tcase(suite, calls_case("sampling", hooked_setup_sampling));
 	tcase_add_test(programs, cxx_exception_passes_the_slow_path);
 	tcase_add_test(programs, loads_into_musl);
 	suite_add_tcase(suite, programs);

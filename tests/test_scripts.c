@@ -246,16 +246,30 @@ START_TEST(push_before_a_tail_jump_is_found)
 {
 	static const uint8_t push_rax[] = {0x50, 0x90, 0x90}; /* and nops */
 	static const char *const names[] = {
-		"body_alloc: the path",	  "body_aligned: the path",
-		"body_calloc: the path",  "body_posix_memalign: the path",
-		"body_realloc: the path", "body_reallocarray: the path",
-		"body_xallocx: the path", "body_free: the path",
+		"body_alloc: the path",
+		"body_aligned: the path",
+		"body_calloc: the path",
+		"body_posix_memalign: the path",
+		"body_realloc: the path",
+		"body_reallocarray: the path",
+		"body_xallocx: the path",
+		"body_free: the path",
+		"body_sampling_alloc: the path",
+		"body_sampling_aligned: the path",
+		"body_sampling_calloc: the path",
+		"body_sampling_posix_memalign: the path",
+		"body_sampling_realloc: the path",
+		"body_sampling_reallocarray: the path",
+		"body_sampling_free: the path",
 	};
 	char output[8192];
 
-	for (int i = 0; i < HA_CLASSES; i++)
+	for (int i = 0; i < HA_CLASSES; i++) {
 		file_patch("payload/entry.so.full", entry_data()->bodies[i], push_rax,
 			   sizeof(push_rax));
+		file_patch("payload/entry.so.full", entry_data()->sampling_bodies[i], push_rax,
+			   sizeof(push_rax));
+	}
 	script_fails("check-payload", output, sizeof(output));
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		assert_says(output, names[i]);

@@ -30,15 +30,16 @@ SAME(LINE_DEPTH, offsetof(struct ha_line, depth));
 SAME(LINE_COUNT, HA_LINES);
 SAME(LINE_PROBES, HA_LINE_PROBES);
 SAME(LINE_SHARED, HA_SHARED_LINES);
-SAME(LINE_HASH_MULTIPLIER, HA_HASH_MULTIPLIER);
-/* The bits that the shift leaves must number the lines. */
-SAME((uint32_t)((LINE_HASH_MULTIPLIER * 0x7f1234567890ull) >> LINE_HASH_SHIFT),
+SAME(LINE_HASH_MULTIPLIER, HA_LINE_MULTIPLIER);
+/* An immediate operand of 32 bits would be extended with its sign. */
+SAME(LINE_HASH_MULTIPLIER >> 31, 0);
+SAME((uint32_t)((LINE_HASH_MULTIPLIER * 0x7f1234567890ull) >> LINE_HASH_SHIFT) % LINE_COUNT,
      HA_LINE_HASH(0x7f1234567890ull));
-SAME(1ull << (64 - LINE_HASH_SHIFT), HA_LINES);
-SAME((uint32_t)((0x7f1234567890ull >> FILTER_ADDRESS_SHIFT) * LINE_HASH_MULTIPLIER >>
-		FILTER_HASH_SHIFT),
+SAME(FILTER_HASH_MULTIPLIER, HA_FILTER_MULTIPLIER);
+SAME((uint32_t)(0x34567890u * FILTER_HASH_MULTIPLIER) >> FILTER_HASH_SHIFT,
      HA_FILTER_HASH(0x7f1234567890ull));
-SAME(1ull << (64 - FILTER_HASH_SHIFT), HA_FILTER_SIZE);
+/* The bits that the shift leaves must number the bytes. */
+SAME(1ull << (32 - FILTER_HASH_SHIFT), HA_FILTER_SIZE);
 
 SAME(ENTRY_STATE, offsetof(struct ha_entry, state));
 SAME(ENTRY_GATE, offsetof(struct ha_entry, gate));
@@ -51,8 +52,8 @@ SAME(ENTRY_CORE_XALLOCX, offsetof(struct ha_entry, core_xallocx));
 SAME(ENTRY_SESSION, offsetof(struct ha_entry, session));
 SAME(ENTRY_BODIES, offsetof(struct ha_entry, bodies));
 SAME(ENTRY_BODIES_END - ENTRY_BODIES, sizeof(((struct ha_entry *)0)->bodies));
-SAME(ENTRY_BARE_THREADS, offsetof(struct ha_entry, bare_threads));
-SAME(ENTRY_SAMPLING, offsetof(struct ha_entry, sampling));
+SAME(ENTRY_SAMPLING, offsetof(struct ha_entry, sampling_bodies));
+SAME(ENTRY_SAMPLING_END - ENTRY_SAMPLING, sizeof(((struct ha_entry *)0)->sampling_bodies));
 SAME(ENTRY_FILTER, offsetof(struct ha_entry, filter));
 SAME(ENTRY_PAIRS, offsetof(struct ha_entry, pairs));
 SAME(ENTRY_SHARED_LINES, offsetof(struct ha_entry, shared));
@@ -62,7 +63,7 @@ SAME(ENTRY_STRUCT_SIZE, sizeof(struct ha_entry));
 /* enter tells a shared line by its address below the lines. */
 SAME(ENTRY_LINES - ENTRY_SHARED_LINES, HA_SHARED_LINES * sizeof(struct ha_line));
 
-/* The order of the words in `bodies`, and how the frame is pushed. */
+/* The order of the words in `bodies` and `sampling_bodies`, and how the frame is pushed. */
 SAME(HA_CLASS_ALLOC, 0);
 SAME(HA_CLASS_ALIGNED, 1);
 SAME(HA_CLASS_CALLOC, 2);

@@ -47,66 +47,45 @@ entry_stubs:
  * Parts of the bodies
  */
 
-/*
- * rax = thread pointer, r8 = the lines, r9 = the line of the first probe.
- *
- * rdfsbase costs as much as all the rest of a call (2.5-5 ns on Zen 5), and
- * traps on kernels before 5.9.
- */
+/* rax = thread pointer, r8 = the lines, r9 = where the line of the first probe is behind r8. */
 .macro first_probe
-	cmpl	$0, entry + ENTRY_BARE_THREADS(%rip)
-	je	.Ltcb\@
-	rdfsbase %rax
-	jmp	.Lprobe\@
-.Ltcb\@:
 	mov	%fs:0, %rax
-.Lprobe\@:
-	movabs	$LINE_HASH_MULTIPLIER, %r9
-	imul	%rax, %r9
-	shr	$LINE_HASH_SHIFT, %r9
-	shl	$LINE_SHIFT, %r9
+	imul	$LINE_HASH_MULTIPLIER, %rax, %r9
+	shr	$(LINE_HASH_SHIFT - LINE_SHIFT), %r9
+	and	$((LINE_COUNT - 1) * LINE_SIZE), %r9d
 	lea	entry + ENTRY_LINES(%rip), %r8
-	add	%r8, %r9
 .endm
 
 /*
- * Where every call is recorded, go to \slow. Else take r10 + 1 bytes off the
- * thread's countdown and tail-jump to the original, or go to \slow when the
- * countdown does not suffice; it is then as it was.
+ * Take \size + 1 bytes off the thread's countdown and tail-jump to the original.
+ * Where it does not suffice, go to \slow, with the countdown as it was.
  *
- * The subtraction is checked once more because a handler may have taken its
- * share since, or the injector put it to 0. The sign is looked at, not the
- * borrow: a countdown below 0 ends in core, however that came about. A line
- * that nobody owns has left 0, so a thread pointer of 0 cannot pass here for
- * its owner.
+ * Both the borrow and the sign are looked at. A size that is as large as a
+ * negative number borrows. A countdown below 0 ends in core, however that came
+ * about: the injector may have put it to 0 in between, and a handler on this
+ * thread may come before a countdown that did not suffice is put back; one of
+ * the two calls is then the sample. A line that nobody owns has left 0, so a
+ * thread pointer of 0 cannot pass here for its owner.
  */
-.macro countdown slow
-	cmpl	$0, entry + ENTRY_SAMPLING(%rip)
-	je	\slow
+.macro countdown size, slow
 	first_probe
-	cmp	%rax, LINE_KEY(%r9)
+	cmp	%rax, LINE_KEY(%r8, %r9)
 	jne	\slow
-	lea	1(%r10), %rax
-	cmp	%rax, LINE_LEFT(%r9)
-	jb	\slow
-	sub	%rax, LINE_LEFT(%r9)
-	js	\slow
+	lea	1(\size), %rax
+	sub	%rax, LINE_LEFT(%r8, %r9)
+	jb	.Lspent\@
+	js	.Lspent\@
 	jmp	*PAIR_CALL(%r11)
+.Lspent\@:
+	add	%rax, LINE_LEFT(%r8, %r9)
+	jmp	\slow
 .endm
 
-/*
- * Go to \slow where every block is recorded, or where the one at rdi may be.
- * Changes rax, r8.
- */
+/* Go to \slow if the block at rdi may be one that is recorded. Changes rax, r8. */
 .macro filter slow
-	cmpl	$0, entry + ENTRY_SAMPLING(%rip)
-	je	\slow
-	mov	%rdi, %rax
-	shr	$FILTER_ADDRESS_SHIFT, %rax
-	movabs	$LINE_HASH_MULTIPLIER, %r8
-	imul	%r8, %rax
-	shr	$FILTER_HASH_SHIFT, %rax
+	imul	$FILTER_HASH_MULTIPLIER, %edi, %eax
 	mov	entry + ENTRY_FILTER(%rip), %r8
+	shr	$FILTER_HASH_SHIFT, %eax
 	cmpb	$0, (%r8, %rax)
 	jne	\slow
 .endm
@@ -129,12 +108,12 @@ entry_stubs:
 	first_probe
 	test	%rax, %rax
 	jz	.Lsearch\@
-	cmp	%rax, LINE_KEY(%r9)
+	cmp	%rax, LINE_KEY(%r8, %r9)
 	je	.Lfound\@
 .Lsearch\@:
 	call	find_line
 .Lfound\@:
-	mov	%r9, \line
+	lea	(%r8, %r9), \line
 	depth	incl, \line
 	cmpl	$LAYOUT_STATE_ON, entry + ENTRY_STATE(%rip)
 	jne	\refused
@@ -254,50 +233,87 @@ entry_stubs:
 	.section .text.bodies, "ax", @progbits
 	.cfi_startproc
 
-	body	body_alloc		/* (size, ...) */
-	mov	%rdi, %r10
-allocate:
-	countdown slow_alloc
+	/*
+	 * Where samples are taken: the calls that are none pass.
+	 */
+	body	body_sampling_alloc		/* (size, ...) */
+	countdown %rdi, body_alloc
 
-	body	body_aligned		/* (align, size) */
-	mov	%rsi, %r10
-	countdown slow_alloc
+	body	body_sampling_aligned		/* (align, size) */
+	countdown %rsi, body_aligned
 
 	/*
 	 * A product that overflows as a signed number is one that no allocator
 	 * can serve.
 	 */
-	body	body_calloc		/* (n, size) */
+	body	body_sampling_calloc		/* (n, size) */
 	mov	%rdi, %r10
 	imul	%rsi, %r10
 	jo	pass
-	countdown slow_alloc
+	countdown %r10, slow_alloc
 
-	body	body_posix_memalign	/* (ret, align, size) */
+	body	body_sampling_posix_memalign	/* (ret, align, size) */
+	countdown %rdx, body_posix_memalign
+
+	body	body_sampling_realloc		/* (old, size, ...) */
+	filter	.Lmaybe
+.Lnew:
+	countdown %rsi, body_realloc
+.Lmaybe:
+	test	%rdi, %rdi
+	jz	.Lnew			/* NULL has a hash, too */
+	jmp	body_realloc
+
+	body	body_sampling_reallocarray	/* (old, n, size) */
+	mov	%rsi, %r10
+	imul	%rdx, %r10
+	jo	pass
+	filter	.Lmaybe_array
+.Lnew_array:
+	countdown %r10, reallocate
+.Lmaybe_array:
+	test	%rdi, %rdi
+	jz	.Lnew_array
+	jmp	reallocate
+
+	body	body_sampling_free		/* (ptr, ...) */
+	filter	body_free
+pass:
+	jmp	*PAIR_CALL(%r11)
+
+	/*
+	 * Where every call is recorded.
+	 */
+	body	body_aligned			/* (align, size) */
+	mov	%rsi, %r10
+	jmp	slow_alloc
+
+	body	body_calloc			/* (n, size) */
+	mov	%rdi, %r10
+	imul	%rsi, %r10
+	jo	pass
+	jmp	slow_alloc
+
+	body	body_posix_memalign		/* (ret, align, size) */
 	mov	%rdx, %r10
-	countdown slow_posix_memalign
+	jmp	slow_posix_memalign
 
-	body	body_reallocarray	/* (old, n, size) */
+	body	body_reallocarray		/* (old, n, size) */
 	mov	%rsi, %r10
 	imul	%rdx, %r10
 	jo	pass
 	jmp	reallocate
 
-	body	body_realloc		/* (old, size, ...) */
+	body	body_realloc			/* (old, size, ...) */
 	mov	%rsi, %r10
 reallocate:
 	test	%rdi, %rdi
-	jz	allocate
-	filter	slow_realloc
-	countdown slow_realloc
+	jz	slow_alloc
+	jmp	slow_realloc
 
-	body	body_free		/* (ptr, ...) */
+	body	body_free			/* (ptr, ...) */
 	test	%rdi, %rdi
 	jz	pass
-	filter	slow_free
-pass:
-	jmp	*PAIR_CALL(%r11)
-
 slow_free:
 	pass_if_off
 	.cfi_remember_state
@@ -332,6 +348,8 @@ free_leave:
 	 *
 	 *	rbx line	r12 size	r13 result	r14 block
 	 */
+	body	body_alloc			/* (size, ...) */
+	mov	%rdi, %r10
 slow_alloc:
 	pass_if_off
 	push_frame 8
@@ -449,13 +467,12 @@ realloc_refused:
 	/*
 	 * The line of a thread that the first probe did not find: one of the
 	 * next ones, claimed if it is free, else a shared one. In: rax, r8, r9
-	 * of first_probe. Out: r9. Changes rax, rcx, rdx, r10.
+	 * of first_probe. Out: r9, likewise. Changes rax, rcx, rdx, r10.
 	 */
 	.type	find_line, @function
 find_line:
 	.cfi_startproc
 	mov	%rax, %rdx
-	sub	%r8, %r9
 	test	%rdx, %rdx
 	jz	.Lshared		/* 0 marks a free line: cannot own one */
 	mov	$LINE_PROBES, %ecx
@@ -475,10 +492,8 @@ find_line:
 	jnz	.Lprobe
 .Lshared:
 	and	$(LINE_SHARED * LINE_SIZE - 1), %r9d
-	lea	ENTRY_SHARED_LINES - ENTRY_LINES(%r8, %r9), %r9
-	ret
+	add	$(ENTRY_SHARED_LINES - ENTRY_LINES), %r9
 .Lmine:
-	mov	%r10, %r9
 	ret
 	.cfi_endproc
 	.size	find_line, . - find_line
@@ -505,6 +520,16 @@ entry:
 	.long	body_xallocx - entry + LAYOUT_DATA
 	.long	body_free - entry + LAYOUT_DATA
 	.org	entry + ENTRY_BODIES_END
+	.org	entry + ENTRY_SAMPLING
+	.long	body_sampling_alloc - entry + LAYOUT_DATA
+	.long	body_sampling_aligned - entry + LAYOUT_DATA
+	.long	body_sampling_calloc - entry + LAYOUT_DATA
+	.long	body_sampling_posix_memalign - entry + LAYOUT_DATA
+	.long	body_sampling_realloc - entry + LAYOUT_DATA
+	.long	body_sampling_reallocarray - entry + LAYOUT_DATA
+	.long	body_xallocx - entry + LAYOUT_DATA
+	.long	body_sampling_free - entry + LAYOUT_DATA
+	.org	entry + ENTRY_SAMPLING_END
 	.org	entry + ENTRY_STRUCT_SIZE
 	.size	entry, . - entry
 
