@@ -385,6 +385,12 @@ struct profile_sums report_sites_rest(const struct report_sites *sites, size_t f
 
 /* ---- over time ---- */
 
+/* When point @point of @points is: the last one at @end_ns, which they need not divide. */
+static uint64_t point_time(uint64_t end_ns, size_t points, size_t point)
+{
+	return point + 1 < points ? end_ns / points * (point + 1) : end_ns;
+}
+
 struct error *report_series(const struct profile *profile, const struct report_sites *sites,
 			    size_t points, uint64_t **ret)
 {
@@ -407,7 +413,7 @@ struct error *report_series(const struct profile *profile, const struct report_s
 			now[sites->place[change->site]] += inuse - before[change->site];
 			before[change->site] = inuse;
 		}
-		for (; point < points && end_ns / points * (point + 1) < until_ns; point++)
+		for (; point < points && point_time(end_ns, points, point) < until_ns; point++)
 			for (size_t k = 0; k < sites->count; k++)
 				value[k * points + point] = now[k];
 	}

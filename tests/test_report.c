@@ -729,6 +729,26 @@ START_TEST(trend_fits_the_series)
 }
 END_TEST
 
+/* Whatever the end is divisible by: what came last is still live. */
+START_TEST(series_ends_at_the_end)
+{
+	const struct profile_sums sums = {.alloc_bytes = 24, .alloc_count = 1};
+	CLEANUP(profile_freep)
+	struct profile *profile = sample_curve((const unsigned int[]){1, 1, 1},
+					       (const unsigned int[]){1, 1, 1}, 3, 1);
+	const struct profile_snapshot head = {.time_ns = 3000000000 + (uint64_t)_i};
+	CLEANUP(report_sites_deinit) struct report_sites sites = {0};
+	CLEANUP(freep) uint64_t *series = NULL;
+
+	assert_ok(profile_snapshot_begin(profile, &head));
+	assert_ok(profile_snapshot_add(profile, 0, &sums));
+	assert_ok(profile_snapshot_end(profile));
+	assert_ok(report_sites_init(profile, REPORT_SORT_INUSE, &sites));
+	assert_ok(report_series(profile, &sites, VERDICT_POINTS, &series));
+	ck_assert_uint_eq(series[VERDICT_POINTS - 1], 24);
+}
+END_TEST
+
 /* ---- bad days */
 
 START_TEST(full_disk_is_an_error_in_each_format)
@@ -801,6 +821,7 @@ Suite *report_suite(void)
 	tcase_add_test(verdicts, replaced_blocks_are_no_growth);
 	tcase_add_test(verdicts, short_recording_gives_no_verdict);
 	tcase_add_test(verdicts, trend_fits_the_series);
+	tcase_add_loop_test(verdicts, series_ends_at_the_end, 0, VERDICT_POINTS);
 	suite_add_tcase(suite, verdicts);
 	return suite;
 }
