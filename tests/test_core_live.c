@@ -42,7 +42,7 @@ static enum live_insert put(uint64_t ptr, uint64_t size, uint32_t site)
 {
 	struct live_block block = {.size = size, .site = site, .tick = 3}, old;
 
-	return live_insert(world.shm, ptr, &block, &old);
+	return live_insert(world.shm, live_bucket(world.shm, ptr), ptr, &block, &old);
 }
 
 static bool take_is(uint64_t ptr, uint64_t size, uint32_t site)
@@ -95,7 +95,8 @@ START_TEST(replaces_a_block_that_was_not_freed)
 	struct live_block block = {.size = 32, .site = 2}, old;
 
 	put(FIRST, 16, 1);
-	ck_assert_int_eq(live_insert(world.shm, FIRST, &block, &old), LIVE_REPLACED);
+	ck_assert_int_eq(live_insert(world.shm, live_bucket(world.shm, FIRST), FIRST, &block, &old),
+			 LIVE_REPLACED);
 	ck_assert_uint_eq(old.size, 16);
 	ck_assert_uint_eq(old.site, 1);
 	ck_assert(live_take(world.shm, FIRST, &block));
@@ -110,7 +111,8 @@ START_TEST(replaces_a_block_of_an_older_segment)
 
 	put(FIRST, 16, 1);
 	world_add_segment(&world, 2048);
-	ck_assert_int_eq(live_insert(world.shm, FIRST, &block, &old), LIVE_REPLACED);
+	ck_assert_int_eq(live_insert(world.shm, live_bucket(world.shm, FIRST), FIRST, &block, &old),
+			 LIVE_REPLACED);
 	ck_assert_uint_eq(old.size, 16);
 }
 END_TEST
@@ -250,7 +252,8 @@ START_TEST(replaces_blocks_that_are_not_in_their_first_bucket)
 	for (uint64_t i = 0; i < blocks; i++)
 		wrong += put(FIRST + 8 * i, 16, 1) != LIVE_INSERTED;
 	for (uint64_t i = 0; i < blocks; i++)
-		wrong += live_insert(world.shm, FIRST + 8 * i, &block, &old) != LIVE_REPLACED;
+		wrong += live_insert(world.shm, live_bucket(world.shm, FIRST + 8 * i),
+				     FIRST + 8 * i, &block, &old) != LIVE_REPLACED;
 	for (uint64_t i = 0; i < blocks; i++)
 		wrong += !take_is(FIRST + 8 * i, 32, 2);
 	ck_assert_uint_eq(wrong, 0);
@@ -318,7 +321,8 @@ static void *churn(void *seed)
 		uint64_t old;
 
 		block.size = world_random(&state) % 1000;
-		if (live_insert(world.shm, ptr, &block, &found) != LIVE_INSERTED)
+		if (live_insert(world.shm, live_bucket(world.shm, ptr), ptr, &block, &found) !=
+		    LIVE_INSERTED)
 			abort();
 		in += block.size;
 		old = __atomic_exchange_n(&exchange[world_random(&state) % SLOTS], ptr,

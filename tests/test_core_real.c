@@ -61,7 +61,8 @@ static void compare_trie(const struct walk_start *start, const struct walk_resul
 	};
 	uint32_t site = sites_intern(world.shm, &key), known;
 
-	if (trie_find(start, &known)) {
+	known = trie_find(start->shm, start->frame, start->bounds.high);
+	if (known) {
 		__atomic_fetch_add(&hits, 1, __ATOMIC_RELAXED);
 		ck_assert_uint_eq(known, site);
 	} else {

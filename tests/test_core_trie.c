@@ -126,7 +126,8 @@ static struct found find(const struct fake_stack *on, struct walk_trace *trace)
 	struct site_key key;
 
 	ck_assert(walk_prepare(world.shm, on->frame, 0, &start));
-	if (!trie_find(&start, &found.by_trie))
+	found.by_trie = trie_find(world.shm, on->frame, start.bounds.high);
+	if (!found.by_trie)
 		found.by_trie = 0;
 	walk_run(&start, trace, &result);
 	key = (struct site_key){

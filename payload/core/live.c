@@ -18,24 +18,12 @@
 /* ---- where a block may stand ---- */
 
 struct place {
-	uint64_t ptr, hash, region_hash;
+	uint64_t ptr, hash;
 };
-
-/*
- * A region of the heap has a page of the table, and a piece of the region a
- * bucket there. A piece has room for two of the smallest blocks that are common.
- */
-#define PIECE_SIZE   32u
-#define PAGE_BUCKETS (HA_PAGE / sizeof(struct ha_bucket))
-#define REGION_SIZE  (PAGE_BUCKETS * PIECE_SIZE)
 
 static inline struct place place_of(uint64_t ptr)
 {
-	return (struct place){
-		.ptr = ptr,
-		.hash = (ptr >> 3) * HA_HASH_MULTIPLIER,
-		.region_hash = ptr / REGION_SIZE * HA_HASH_MULTIPLIER,
-	};
+	return (struct place){.ptr = ptr, .hash = (ptr >> 3) * HA_HASH_MULTIPLIER};
 }
 
 static inline uint32_t segment_count(const struct ha_shm *shm)
@@ -52,23 +40,15 @@ struct probe {
 	uint32_t left; /* buckets not yet seen, the current one included */
 };
 
-/*
- * The first bucket. So blocks that are used together have cells on the same
- * pages and lines. The region's hash decides which page it is, by its upper
- * half, and where in it the pieces begin: of blocks that all begin a region,
- * each has another bucket.
- */
 static inline struct probe probe_begin(const struct ha_shm *shm, uint32_t segment,
 				       const struct place *place)
 {
 	uint64_t buckets = shm->segment[segment].buckets;
-	uint64_t page = (place->region_hash >> 32) * (buckets / PAGE_BUCKETS) >> 32;
-	uint64_t piece = (place->ptr / PIECE_SIZE ^ place->region_hash >> 24) % PAGE_BUCKETS;
 
 	return (struct probe){
 		.buckets = shm_at(shm, shm->segment[segment].offset),
 		.mask = buckets - 1,
-		.at = (page * PAGE_BUCKETS + piece) & (buckets - 1),
+		.at = live_first(buckets, place->ptr),
 		.left = buckets < PROBES ? (uint32_t)buckets : PROBES,
 	};
 }
@@ -122,35 +102,13 @@ static inline uint64_t *cell_value(const struct cell *cell)
 	return &cell->bucket->value[cell->index];
 }
 
-static inline uint8_t *cell_mark(const struct cell *cell)
-{
-	return &cell->bucket->mark[cell->index];
-}
-
-static inline void cell_read(const struct cell *cell, struct live_block *ret)
-{
-	uint64_t key = load_relaxed(cell_key(cell)), value = load_relaxed(cell_value(cell));
-
-	ret->size = HA_VALUE_SIZE(value);
-	ret->tick = HA_VALUE_TICK(value);
-	ret->mark = load_relaxed(cell_mark(cell));
-	ret->site = HA_KEY_SITE(key);
-}
-
-static inline void cell_write(const struct cell *cell, uint64_t ptr, const struct live_block *block)
-{
-	store_relaxed(cell_value(cell), HA_VALUE(block->size, block->tick));
-	store_relaxed(cell_mark(cell), block->mark);
-	store_release(cell_key(cell), HA_KEY(ptr, block->site));
-}
-
 static inline void cell_replace(const struct cell *cell, uint64_t ptr,
 				const struct live_block *block, struct live_block *old)
 {
-	cell_read(cell, old);
+	live_cell_read(cell->bucket, cell->index, old);
 	/* So that the injector doesn't take the new value for the old site's. */
 	store_release(cell_key(cell), KEY_WRITING);
-	cell_write(cell, ptr, block);
+	live_cell_write(cell->bucket, cell->index, ptr, block);
 }
 
 /* Give the cell of @place back: others may claim it at once. */
@@ -164,20 +122,6 @@ static inline void cell_clear(const struct ha_shm *shm, const struct place *plac
 		passed_change(shm, cell->segment, place, cell->bucket, BYTE_DOWN);
 }
 
-/*
- * The cells of a bucket whose keys, shifted, are @wanted: a bit for each. All are
- * compared, since which it is cannot be foreseen.
- */
-static inline uint32_t bucket_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
-{
-	uint32_t match = 0;
-
-	for (uint32_t i = 0; i < HA_CELLS; i++)
-		match |= (uint32_t)(load_relaxed(&bucket->key[i]) >> shift == wanted) << i;
-	return match;
-}
-
-/* A held cell is not found: the busy mark is part of what is compared. */
 static inline struct cell segment_find(const struct ha_shm *shm, uint32_t segment,
 				       const struct place *place)
 {
@@ -185,7 +129,7 @@ static inline struct cell segment_find(const struct ha_shm *shm, uint32_t segmen
 
 	do {
 		struct ha_bucket *bucket = probe_bucket(&probe);
-		uint32_t match = bucket_match(bucket, HA_KEY_SITE_BITS, place->ptr >> 3);
+		uint32_t match = live_match(bucket, HA_KEY_SITE_BITS, place->ptr >> 3);
 
 		if (LIKELY(match))
 			return (struct cell){bucket, (uint32_t)__builtin_ctz(match), segment};
@@ -208,7 +152,7 @@ static inline struct cell cell_find(const struct ha_shm *shm, const struct place
 static inline uint32_t bucket_claim(struct ha_bucket *bucket)
 {
 	for (uint32_t try = 0; try < CLAIM_TRIES; try++) {
-		uint32_t empty = bucket_match(bucket, 0, 0), index;
+		uint32_t empty = live_match(bucket, 0, 0), index;
 
 		if (UNLIKELY(!empty))
 			break;
@@ -238,19 +182,21 @@ static inline struct cell segment_claim(const struct ha_shm *shm, uint32_t segme
 	return (struct cell){NULL, 0, 0};
 }
 
-void live_prefetch(const struct ha_shm *shm, uint64_t ptr)
+NOINLINE void live_prefetch_older(const struct ha_shm *shm, uint64_t ptr)
 {
-	struct place place = place_of(ptr);
-	struct probe probe;
+	uint32_t count = segment_count(shm);
 
-	for (uint32_t i = segment_count(shm), ahead = PREFETCHED; i-- > 0 && ahead-- > 0;) {
-		probe = probe_begin(shm, i, &place);
-		__builtin_prefetch(probe_bucket(&probe), 1);
+	for (uint32_t i = 2; i <= count && i <= PREFETCHED; i++) {
+		const struct ha_segment *segment = &shm->segment[count - i];
+		struct ha_bucket *buckets = shm_at(shm, segment->offset);
+
+		__builtin_prefetch(&buckets[live_first(segment->buckets, ptr)], 1);
 	}
 }
 
-enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live_block *block,
-			     struct live_block *old)
+NOINLINE enum live_insert live_insert_anywhere(struct ha_shm *shm, uint64_t ptr,
+					       const struct live_block *block,
+					       struct live_block *old)
 {
 	struct place place = place_of(ptr);
 	struct cell cell = cell_find(shm, &place);
@@ -262,21 +208,21 @@ enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live
 	for (uint32_t i = segment_count(shm); i-- > 0;) {
 		cell = segment_claim(shm, i, &place);
 		if (LIKELY(cell.bucket)) {
-			cell_write(&cell, ptr, block);
+			live_cell_write(cell.bucket, cell.index, ptr, block);
 			return LIVE_INSERTED;
 		}
 	}
 	return LIVE_FULL;
 }
 
-bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
+NOINLINE bool live_take_anywhere(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 {
 	struct place place = place_of(ptr);
 	struct cell cell = cell_find(shm, &place);
 
 	if (!cell.bucket)
 		return false;
-	cell_read(&cell, ret);
+	live_cell_read(cell.bucket, cell.index, ret);
 	cell_clear(shm, &place, &cell);
 	return true;
 }
@@ -335,7 +281,7 @@ uint64_t live_retire(struct ha_shm *shm, uint64_t number, struct live_block *ret
 	if (!cell.bucket)
 		return 0;
 	place = place_of(HA_KEY_PTR(load_relaxed(cell_key(&cell))));
-	cell_read(&cell, ret);
+	live_cell_read(cell.bucket, cell.index, ret);
 	cell_clear(shm, &place, &cell);
 	return place.ptr;
 }

@@ -29,6 +29,7 @@
 #include "payload/protocol.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct live_block {
@@ -50,15 +51,122 @@ static inline bool live_accepts(uint64_t ptr)
 	return ptr && !(ptr & 7) && !(ptr >> 47);
 }
 
-/* Begin to fetch what an operation on @ptr will read. */
-void live_prefetch(const struct ha_shm *shm, uint64_t ptr);
+/*
+ * A region of the heap has a page of the table, and a piece of the region a
+ * bucket there. A piece has room for two of the smallest blocks that are common.
+ */
+#define LIVE_PIECE_SIZE	  32u
+#define LIVE_PAGE_BUCKETS (HA_PAGE / sizeof(struct ha_bucket))
+#define LIVE_REGION_SIZE  (LIVE_PAGE_BUCKETS * LIVE_PIECE_SIZE)
 
-/* Enter @block at @ptr. LIVE_REPLACED: *@old is what stood here. */
-enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live_block *block,
-			     struct live_block *old);
+/*
+ * The number of @ptr's first bucket, of @buckets. So blocks that are used
+ * together have cells on the same pages and lines. The region's hash decides
+ * which page it is, by its upper half, and where in it the pieces begin: of
+ * blocks that all begin a region, each has another bucket.
+ */
+static inline uint64_t live_first(uint64_t buckets, uint64_t ptr)
+{
+	uint64_t hash = ptr / LIVE_REGION_SIZE * HA_HASH_MULTIPLIER;
+	uint64_t page = (hash >> 32) * (buckets / LIVE_PAGE_BUCKETS) >> 32;
+	uint64_t piece = (ptr / LIVE_PIECE_SIZE ^ hash >> 24) % LIVE_PAGE_BUCKETS;
+
+	return (page * LIVE_PAGE_BUCKETS + piece) & (buckets - 1);
+}
+
+/* Where nearly every search for @ptr begins and ends. NULL if there is no segment. */
+static inline struct ha_bucket *live_bucket(const struct ha_shm *shm, uint64_t ptr)
+{
+	uint64_t newest = load_acquire(&shm->segments) - 1;
+	const struct ha_segment *segment;
+
+	if (UNLIKELY(newest >= HA_SEGMENTS))
+		return NULL;
+	segment = &shm->segment[newest];
+	return (struct ha_bucket *)shm_at(shm, segment->offset) + live_first(segment->buckets, ptr);
+}
+
+/*
+ * The cells of a bucket whose keys, shifted, are @wanted: a bit for each. All are
+ * compared, since which it is cannot be foreseen. A held cell is not found: the
+ * busy mark is part of what is compared.
+ */
+static inline uint32_t live_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
+{
+	_Static_assert(HA_CELLS == 3, "a bucket's cells are written out here");
+	return (uint32_t)(load_relaxed(&bucket->key[0]) >> shift == wanted) |
+	       (uint32_t)(load_relaxed(&bucket->key[1]) >> shift == wanted) << 1 |
+	       (uint32_t)(load_relaxed(&bucket->key[2]) >> shift == wanted) << 2;
+}
+
+static inline void live_cell_read(const struct ha_bucket *bucket, uint32_t cell,
+				  struct live_block *ret)
+{
+	uint64_t value = load_relaxed(&bucket->value[cell]);
+
+	ret->size = HA_VALUE_SIZE(value);
+	ret->tick = HA_VALUE_TICK(value);
+	ret->mark = load_relaxed(&bucket->mark[cell]);
+	ret->site = HA_KEY_SITE(load_relaxed(&bucket->key[cell]));
+}
+
+static inline void live_cell_write(struct ha_bucket *bucket, uint32_t cell, uint64_t ptr,
+				   const struct live_block *block)
+{
+	store_relaxed(&bucket->value[cell], HA_VALUE(block->size, block->tick));
+	store_relaxed(&bucket->mark[cell], block->mark);
+	store_release(&bucket->key[cell], HA_KEY(ptr, block->site));
+}
+
+/* What the first bucket does not decide: further buckets, older segments. */
+void live_prefetch_older(const struct ha_shm *shm, uint64_t ptr);
+enum live_insert live_insert_anywhere(struct ha_shm *shm, uint64_t ptr,
+				      const struct live_block *block, struct live_block *old);
+bool live_take_anywhere(struct ha_shm *shm, uint64_t ptr, struct live_block *ret);
+
+/* Begin to fetch what an operation on @ptr will read. Returns what live_insert() wants. */
+static inline struct ha_bucket *live_prefetch(const struct ha_shm *shm, uint64_t ptr)
+{
+	struct ha_bucket *bucket = live_bucket(shm, ptr);
+
+	__builtin_prefetch(bucket, 1);
+	if (UNLIKELY(load_relaxed(&shm->segments) > 1))
+		live_prefetch_older(shm, ptr);
+	return bucket;
+}
+
+/* Enter @block at @ptr, whose live_bucket() is @bucket. LIVE_REPLACED: *@old stood here. */
+HOT enum live_insert live_insert(struct ha_shm *shm, struct ha_bucket *bucket, uint64_t ptr,
+				 const struct live_block *block, struct live_block *old)
+{
+	uint32_t empty, cell;
+
+	/* Where no block has passed, and no segment is older, it is nowhere else. */
+	if (UNLIKELY(!bucket || load_relaxed(&shm->segments) != 1 ||
+		     load_relaxed(&bucket->passed) ||
+		     live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3)))
+		return live_insert_anywhere(shm, ptr, block, old);
+	empty = live_match(bucket, 0, 0);
+	cell = (uint32_t)__builtin_ctz(empty | 1u << HA_CELLS);
+	if (UNLIKELY(!empty || !word_replace(&bucket->key[cell], 0, HA_KEY_BUSY)))
+		return live_insert_anywhere(shm, ptr, block, old);
+	live_cell_write(bucket, cell, ptr, block);
+	return LIVE_INSERTED;
+}
 
 /* Take @ptr out. False if it is not here. */
-bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret);
+HOT bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
+{
+	struct ha_bucket *bucket = live_bucket(shm, ptr);
+	uint32_t match = LIKELY(bucket) ? live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3) : 0;
+	uint32_t cell = (uint32_t)__builtin_ctz(match | 1u << HA_CELLS);
+
+	if (UNLIKELY(!match))
+		return live_take_anywhere(shm, ptr, ret);
+	live_cell_read(bucket, cell, ret);
+	store_release(&bucket->key[cell], 0);
+	return true;
+}
 
 /*
  * Hold the cell of @ptr. Returns its number, below LIVE_CELLS, or LIVE_NO_CELL

@@ -33,7 +33,7 @@ _Static_assert(LIVE_CELLS < TOKEN_MARK, "cell numbers fit below the mark");
 /* So many calls are counted after the injector's death. */
 #define GAVE_UP_MAX 1000u
 
-static bool pass_through(struct ha_shm *shm)
+HOT bool pass_through(struct ha_shm *shm)
 {
 	if (LIKELY(!shm_is_orphan(shm)))
 		return false;
@@ -86,7 +86,7 @@ static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
 	variance_add(stripe, &variances->freed_count, weight.count_variance);
 }
 
-static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
+HOT void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 	uint64_t count;
@@ -102,7 +102,7 @@ static void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct li
 		histogram_size(shm, stripe, block, count < HA_PICK_ALL ? 1 : HA_PICK);
 }
 
-static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
+HOT void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 	uint64_t count;
@@ -119,7 +119,7 @@ static void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct li
 }
 
 /* This thread has allocated nothing else between allocation and free. */
-static void count_temporary(struct stripe stripe, uint64_t ptr, const struct live_block *block)
+HOT void count_temporary(struct stripe stripe, uint64_t ptr, const struct live_block *block)
 {
 	if (load_relaxed(&stripe.counters->last_ptr) == ptr && !stripe.shared && !block->mark)
 		stripe_add(stripe, &stripe_sums(stripe, block->site)->temporary, 1);
@@ -127,10 +127,9 @@ static void count_temporary(struct stripe stripe, uint64_t ptr, const struct liv
 
 /* ---- the site of a call ---- */
 
-static uint32_t site_by_walk(const struct walk_start *start, struct stripe stripe,
-			     uint64_t line_index)
+static uint32_t site_by_walk(const struct walk_start *start, struct stripe stripe)
 {
-	struct walk_trace *trace = scratch_claim(start, line_index);
+	struct walk_trace *trace = scratch_claim(start, stripe.line);
 	struct walk_result result;
 	struct site_key key;
 	uint32_t site;
@@ -157,14 +156,18 @@ static uint32_t site_by_walk(const struct walk_start *start, struct stripe strip
 	return site;
 }
 
-static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-			     uint64_t line_index)
+/* Where the trie has not found @site, or somebody wants to see what it was found from. */
+static NOINLINE uint32_t site_uncommon(struct ha_shm *shm, const struct ha_frame *frame,
+				       struct stripe stripe, uint32_t site)
 {
 	struct walk_start start;
-	uint32_t site = HA_SITE_UNKNOWN;
 
-	if (LIKELY(walk_prepare(shm, frame, thread_pointer(), &start)) && !trie_find(&start, &site))
-		site = site_by_walk(&start, stripe, line_index);
+	if (UNLIKELY(!walk_prepare(shm, frame, thread_pointer(), &start))) {
+		stripe_add(stripe, &stripe.counters->no_site, 1);
+		return HA_SITE_UNKNOWN;
+	}
+	if (site == HA_SITE_UNKNOWN)
+		site = site_by_walk(&start, stripe);
 	if (UNLIKELY(site == HA_SITE_UNKNOWN))
 		stripe_add(stripe, &stripe.counters->no_site, 1);
 	else if (UNLIKELY(capture_is_wanted(shm)))
@@ -172,38 +175,50 @@ static uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, s
 	return site;
 }
 
+HOT uint32_t site_of_call(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe)
+{
+	struct stack_bounds bounds;
+	uint32_t site;
+
+	stack_find(shm, thread_pointer(), (uint64_t)(frame + 1), &bounds);
+	site = trie_find(shm, frame, bounds.high);
+	if (UNLIKELY(site == HA_SITE_UNKNOWN || capture_is_wanted(shm)))
+		site = site_uncommon(shm, frame, stripe, site);
+	return site;
+}
+
 /* ---- blocks ---- */
 
 /* Nothing is left out, so what is not in the live table is from before the attach. */
-static bool records_all(const struct ha_shm *shm)
+HOT bool records_all(const struct ha_shm *shm)
 {
 	return LIKELY(!(shm->sampling | load_acquire(&shm->rate)));
 }
 
 /* Whether this allocation is recorded. */
-static bool is_wanted(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint8_t *mark_ret)
+HOT bool is_wanted(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint8_t *mark_ret)
 {
 	*mark_ret = 0;
 	return records_all(shm) || sample_take(shm, stripe, size, mark_ret);
 }
 
-static void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size,
-		       uint8_t mark, struct stripe stripe, uint64_t line_index,
-		       struct live_block *ret)
+HOT void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size, uint8_t mark,
+		    struct stripe stripe, struct live_block *ret)
 {
 	if (UNLIKELY(size > HA_VALUE_SIZE_MAX)) {
 		stripe_add(stripe, &stripe.counters->oversized, 1);
 		size = HA_VALUE_SIZE_MAX;
 	}
 	ret->size = size;
-	ret->site = site_of_call(shm, frame, stripe, line_index);
+	ret->site = site_of_call(shm, frame, stripe);
 	ret->tick = load_relaxed(&shm->tick);
 	ret->mark = mark;
 }
 
 /* @ptr was handed out though it is in the live table: as @old. */
-static void count_replaced(struct ha_shm *shm, struct stripe stripe, const struct ha_frame *frame,
-			   uint64_t ptr, const struct live_block *old)
+static NOINLINE void count_replaced(struct ha_shm *shm, struct stripe stripe,
+				    const struct ha_frame *frame, uint64_t ptr,
+				    const struct live_block *old)
 {
 	const struct ha_stripe *counters = stripe.counters;
 
@@ -217,7 +232,7 @@ static void count_replaced(struct ha_shm *shm, struct stripe stripe, const struc
 	stripe_add(stripe, &stripe_sums(stripe, old->site)->missed_frees, 1);
 }
 
-static void remember_last(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr)
+HOT void remember_last(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr)
 {
 	if (stripe.shared)
 		return;
@@ -237,12 +252,12 @@ static NOINLINE void count_untracked(const struct ha_shm *shm, struct stripe str
 	stripe_add(stripe, &stripe.counters->untracked_bytes, weight.bytes);
 }
 
-static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-			 uint64_t ptr, const struct live_block *block)
+HOT void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+		      struct ha_bucket *bucket, uint64_t ptr, const struct live_block *block)
 {
 	struct live_block old;
 
-	switch (live_insert(shm, ptr, block, &old)) {
+	switch (live_insert(shm, bucket, ptr, block, &old)) {
 	case LIVE_FULL:
 		count_untracked(shm, stripe, block->size, block->mark);
 		return;
@@ -258,9 +273,10 @@ static void block_record(struct ha_shm *shm, const struct ha_frame *frame, struc
 	remember_last(stripe, frame, ptr);
 }
 
-static void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-			uint64_t line_index, uint64_t ptr, uint64_t size)
+HOT void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+		     uint64_t ptr, uint64_t size)
 {
+	struct ha_bucket *bucket;
 	struct live_block block;
 	uint8_t mark;
 
@@ -270,9 +286,23 @@ static void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct
 		count_untracked(shm, stripe, size, mark);
 		return;
 	}
-	live_prefetch(shm, ptr);
-	block_make(shm, frame, size, mark, stripe, line_index, &block);
-	block_record(shm, frame, stripe, ptr, &block);
+	bucket = live_prefetch(shm, ptr);
+	block_make(shm, frame, size, mark, stripe, &block);
+	block_record(shm, frame, stripe, bucket, ptr, &block);
+}
+
+/* The same for callers that are not on the way of every call. */
+static NOINLINE void block_record_far(struct ha_shm *shm, const struct ha_frame *frame,
+				      struct stripe stripe, uint64_t ptr,
+				      const struct live_block *block)
+{
+	block_record(shm, frame, stripe, live_bucket(shm, ptr), ptr, block);
+}
+
+static NOINLINE void block_alloc_far(struct ha_shm *shm, const struct ha_frame *frame,
+				     struct stripe stripe, uint64_t ptr, uint64_t size)
+{
+	block_alloc(shm, frame, stripe, ptr, size);
 }
 
 static void count_adopted(struct stripe stripe, uint64_t size)
@@ -310,24 +340,17 @@ static bool held_update(struct ha_shm *shm, const struct ha_frame *frame, struct
 
 /* ---- what entry calls ---- */
 
-void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
-		uint64_t line_index)
+HOT void event_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+		     uint64_t ptr, uint64_t size)
 {
-	struct stripe stripe = stripe_of(shm, line_index);
-
-	if (UNLIKELY(pass_through(shm)))
-		return;
 	stripe_add(stripe, &stripe.counters->events, 1);
-	block_alloc(shm, frame, stripe, line_index, ptr, size);
+	block_alloc(shm, frame, stripe, ptr, size);
 }
 
-void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
+HOT void event_free(struct ha_shm *shm, struct stripe stripe, uint64_t ptr)
 {
-	struct stripe stripe = stripe_of(shm, line_index);
 	struct live_block block;
 
-	if (UNLIKELY(pass_through(shm)))
-		return;
 	stripe_add(stripe, &stripe.counters->events, 1);
 	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block))) {
 		if (UNLIKELY(shm->sampling))
@@ -338,6 +361,44 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 		/* Of blocks that were not samples nothing is known. */
 		stripe_add(stripe, &stripe.counters->unknown_frees, 1);
 	}
+}
+
+/* The same on a line that other threads write, too. */
+static NOINLINE void shared_alloc(struct ha_shm *shm, const struct ha_frame *frame,
+				  struct stripe stripe, uint64_t ptr, uint64_t size)
+{
+	stripe_add(stripe, &stripe.counters->events, 1);
+	block_alloc_far(shm, frame, stripe, ptr, size);
+}
+
+static NOINLINE void shared_free(struct ha_shm *shm, struct stripe stripe, uint64_t ptr)
+{
+	event_free(shm, stripe, ptr);
+}
+
+void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
+		uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	if (LIKELY(!stripe.shared))
+		event_alloc(shm, frame, stripe, ptr, size);
+	else
+		shared_alloc(shm, frame, stripe, ptr, size);
+}
+
+void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
+{
+	struct stripe stripe = stripe_of(shm, line_index);
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	if (LIKELY(!stripe.shared))
+		event_free(shm, stripe, ptr);
+	else
+		shared_free(shm, stripe, ptr);
 }
 
 uint64_t core_realloc_begin(struct ha_shm *shm, uint64_t old, uint64_t line_index)
@@ -377,11 +438,11 @@ static void held_resize(struct ha_shm *shm, const struct ha_frame *frame, struct
 		count_untracked(shm, stripe, size, mark);
 		return;
 	}
-	block_make(shm, frame, size, mark, stripe, stripe.line, &block);
+	block_make(shm, frame, size, mark, stripe, &block);
 	if (held_update(shm, frame, stripe, cell, ptr, &block))
 		return;
 	held_retire(shm, stripe, cell);
-	block_record(shm, frame, stripe, ptr, &block);
+	block_record_far(shm, frame, stripe, ptr, &block);
 }
 
 void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t token,
@@ -398,7 +459,7 @@ void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t
 	} else if (cell == LIVE_NO_CELL) {
 		if (ptr && token != TOKEN_NO_BLOCK && records_all(shm))
 			count_adopted(stripe, size);
-		block_alloc(shm, frame, stripe, line_index, ptr, size);
+		block_alloc_far(shm, frame, stripe, ptr, size);
 	} else {
 		held_resize(shm, frame, stripe, cell, ptr, size);
 	}
@@ -422,7 +483,7 @@ void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr
 	if (cell == LIVE_NO_CELL) {
 		if (records_all(shm))
 			count_adopted(stripe, size);
-		block_alloc(shm, frame, stripe, line_index, ptr, size);
+		block_alloc_far(shm, frame, stripe, ptr, size);
 	} else if (records_all(shm) && live_held_size(shm, cell) == size) {
 		live_release(shm, cell);
 	} else {

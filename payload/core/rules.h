@@ -16,6 +16,7 @@
 #define PAYLOAD_CORE_RULES_H
 
 #include "payload/core/shm.h"
+#include "payload/core/stack.h"
 #include "payload/protocol.h"
 
 #include <stdint.h>
@@ -37,6 +38,18 @@ struct rules {
 	uint32_t version;    /* of the index: another one for each that is published */
 };
 
+/* Of the module index at @offset; not 0. */
+static inline uint32_t rules_version(uint64_t offset)
+{
+	return (uint32_t)(offset / 8);
+}
+
+/* The loader has added modules since @index was made. */
+static inline bool rules_loads_differ(const struct ha_shm *shm, const struct ha_module_index *index)
+{
+	return shm->load_adds && stack_load(shm->load_adds) != index->loads;
+}
+
 /* Take the current module index. False if there is none yet. */
 static inline bool rules_begin(const struct ha_shm *shm, struct rules *ret)
 {
@@ -47,7 +60,7 @@ static inline bool rules_begin(const struct ha_shm *shm, struct rules *ret)
 	ret->shm = shm;
 	ret->index = shm_at(shm, offset);
 	ret->cache = shm_region(shm, HA_REGION_PC_CACHE);
-	ret->version = (uint32_t)(offset / 8);
+	ret->version = rules_version(offset);
 	ret->generation = (uint64_t)(ret->index->generation % RULES_GENERATIONS + 1) << 16;
 	return true;
 }

@@ -11,9 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LIKELY(x)	    __builtin_expect(!!(x), 1)
-#define UNLIKELY(x)	    __builtin_expect(!!(x), 0)
-#define NOINLINE	    __attribute__((noinline))
+#define LIKELY(x)   __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define NOINLINE    __attribute__((noinline))
+/* On the way of every call, where it has one caller or a constant to be folded. */
+#define HOT		    static inline __attribute__((always_inline))
 
 #define load_relaxed(p)	    __atomic_load_n(p, __ATOMIC_RELAXED)
 #define load_acquire(p)	    __atomic_load_n(p, __ATOMIC_ACQUIRE)

@@ -113,16 +113,26 @@ static inline uint64_t word_at(uint64_t base, uint32_t slot)
 	return stack_load(base + slot * 8ull);
 }
 
+/*
+ * The same for a word that is used once: it may become part of the instruction
+ * that uses it, which a volatile one never does.
+ */
+__attribute__((no_sanitize("address", "thread"))) static inline uint64_t word_once(uint64_t base,
+										   uint32_t slot)
+{
+	return *(const uint64_t *)(base + slot * 8ull);
+}
+
 /* Four lanes, since a multiplication waits for the one before it. */
 static inline uint64_t words_hash(uint64_t base, const uint16_t *slot, uint32_t filled)
 {
 	uint64_t a = 1, b = 2, c = 3, d = 4;
 
 	for (uint32_t i = 0; i < filled; i += 4) {
-		a = (a ^ word_at(base, slot[i])) * HA_HASH_MULTIPLIER;
-		b = (b ^ word_at(base, slot[i + 1])) * HA_HASH_MULTIPLIER;
-		c = (c ^ word_at(base, slot[i + 2])) * HA_HASH_MULTIPLIER;
-		d = (d ^ word_at(base, slot[i + 3])) * HA_HASH_MULTIPLIER;
+		a = (a ^ word_once(base, slot[i])) * HA_HASH_MULTIPLIER;
+		b = (b ^ word_once(base, slot[i + 1])) * HA_HASH_MULTIPLIER;
+		c = (c ^ word_once(base, slot[i + 2])) * HA_HASH_MULTIPLIER;
+		d = (d ^ word_once(base, slot[i + 3])) * HA_HASH_MULTIPLIER;
 	}
 	/* Differences in high bits alone must not cancel out between the lanes. */
 	a ^= a >> 32;
@@ -169,19 +179,20 @@ struct root {
 	uint64_t hash;
 };
 
-static inline struct root root_of(const struct walk_start *start)
+static inline struct root root_of(const struct ha_shm *shm, const struct ha_frame *frame,
+				  uint64_t high)
 {
-	struct trie *trie = shm_region(start->shm, HA_REGION_TRIE);
+	struct trie *trie = shm_region(shm, HA_REGION_TRIE);
 	uint32_t level = load_acquire(&trie->level) % LEVELS;
 	struct root root = {
 		.trie = trie,
 		.table = trie->node + LEVEL_START(level),
 		.mask = (1ull << LEVEL_BITS(level)) - 1,
-		.base = walk_base(start->frame),
+		.base = walk_base(frame),
 	};
 
-	root.room = (start->bounds.high - root.base) / 8;
-	root.hash = hash_step(root.room * HA_HASH_MULTIPLIER, start->frame->ra);
+	root.room = (high - root.base) / 8;
+	root.hash = hash_step(root.room * HA_HASH_MULTIPLIER, frame->ra);
 	return root;
 }
 
@@ -199,16 +210,26 @@ static inline bool node_is(uint64_t node, uint64_t hash)
 	return (node ^ hash << NODE_TAG_SHIFT) >> NODE_TAG_SHIFT == 0;
 }
 
-/* The node of @hash, or 0. */
-static inline uint64_t node_find(const struct root *root, uint64_t hash)
+/* The same where the first place has another node. */
+static NOINLINE uint64_t node_find_further(const struct root *root, uint64_t hash)
 {
-	for (uint32_t i = 0; i < NODES_PER_LINE; i++) {
+	for (uint32_t i = 1; i < NODES_PER_LINE; i++) {
 		uint64_t node = load_acquire(node_place(root, hash, i));
 
-		if (LIKELY(node_is(node, hash)) || !node)
+		if (node_is(node, hash) || !node)
 			return node;
 	}
 	return 0;
+}
+
+/* The node of @hash, or 0. */
+static inline uint64_t node_find(const struct root *root, uint64_t hash)
+{
+	uint64_t node = load_acquire(&root->table[hash >> 24 & root->mask]);
+
+	if (LIKELY(node_is(node, hash)) || !node)
+		return node;
+	return node_find_further(root, hash);
 }
 
 static inline uint64_t branch_word(uint64_t node, uint64_t word, uint64_t base)
@@ -216,30 +237,41 @@ static inline uint64_t branch_word(uint64_t node, uint64_t word, uint64_t base)
 	return NODE_KIND(node) == NODE_BRANCH_RBP ? walk_relative(word, base) : word;
 }
 
-bool trie_find(const struct walk_start *start, uint32_t *site_ret)
+/* The modules as of now, as candidates know them; 0 if a walk may see others. */
+static inline uint32_t version_now(const struct ha_shm *shm)
 {
-	const struct root root = root_of(start);
+	uint64_t offset = load_acquire(&shm->module_index);
+	const struct ha_module_index *index = shm_at(shm, offset);
+
+	if (UNLIKELY(!offset || rules_loads_differ(shm, index)))
+		return 0;
+	return rules_version(offset);
+}
+
+uint32_t trie_find(const struct ha_shm *shm, const struct ha_frame *frame, uint64_t high)
+{
+	const struct root root = root_of(shm, frame, high);
 	const struct candidate *candidate;
+	uint32_t version = version_now(shm);
 	uint64_t hash = root.hash, node;
 
-	if (UNLIKELY(start->loads_differ))
-		return false;
+	if (UNLIKELY(!version))
+		return HA_SITE_UNKNOWN;
 	for (uint32_t depth = 0;; depth++) {
 		node = node_find(&root, hash);
 		if (!node || depth == DEPTH_MAX)
-			return false;
+			return HA_SITE_UNKNOWN;
 		if (NODE_KIND(node) == NODE_LEAF)
 			break;
 		if (NODE_SLOT(node) >= root.room)
-			return false;
+			return HA_SITE_UNKNOWN;
 		hash = hash_step(hash,
 				 branch_word(node, word_at(root.base, NODE_SLOT(node)), root.base));
 	}
-	candidate = candidate_at(start->shm, NODE_CANDIDATE(node));
-	if (!candidate_matches(candidate, start->rules.version, root.base, root.room))
-		return false;
-	*site_ret = candidate_site(candidate);
-	return true;
+	candidate = candidate_at(shm, NODE_CANDIDATE(node));
+	if (!candidate_matches(candidate, version, root.base, root.room))
+		return HA_SITE_UNKNOWN;
+	return candidate_site(candidate);
 }
 
 /* ---- learning ---- */
@@ -509,7 +541,7 @@ void trie_learn(const struct walk_start *start, const struct walk_trace *trace,
 {
 	struct lesson lesson = {
 		.shm = start->shm,
-		.root = root_of(start),
+		.root = root_of(start->shm, start->frame, start->bounds.high),
 		.trace = trace,
 		.result = result,
 		.version = start->rules.version,

@@ -35,8 +35,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The site of the stack at @start, if it is known. Not if start->loads_differ. */
-bool trie_find(const struct walk_start *start, uint32_t *site_ret);
+/*
+ * The site of the stack that begins at @frame and ends at @high, or
+ * HA_SITE_UNKNOWN: it is not known, or the loader has added modules since the
+ * module index was made.
+ */
+uint32_t trie_find(const struct ha_shm *shm, const struct ha_frame *frame, uint64_t high);
 
 /*
  * A walk from @start has found @site. Learns it if it is learnable and was met

@@ -438,25 +438,6 @@ static enum step walk_packed(struct walk *walk, uint32_t *rule_ret)
 	return step;
 }
 
-bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
-		  struct walk_start *ret)
-{
-	uint64_t loads;
-
-	if (!rules_begin(shm, &ret->rules))
-		return false;
-	ret->shm = shm;
-	ret->frame = frame;
-	ret->fs = fs;
-	ret->loads_differ = false;
-	if (shm->load_adds) {
-		loads = stack_load(shm->load_adds);
-		ret->loads_differ = loads != ret->rules.index->loads;
-	}
-	stack_find(shm, fs, (uint64_t)(frame + 1), &ret->bounds);
-	return true;
-}
-
 void walk_run(const struct walk_start *start, struct walk_trace *trace, struct walk_result *ret)
 {
 	const struct ha_frame *frame = start->frame;

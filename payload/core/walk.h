@@ -70,8 +70,18 @@ struct walk_result {
 };
 
 /* Prepare @ret. False if there is no module index yet. */
-bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
-		  struct walk_start *ret);
+static inline bool walk_prepare(struct ha_shm *shm, const struct ha_frame *frame, uint64_t fs,
+				struct walk_start *ret)
+{
+	if (UNLIKELY(!rules_begin(shm, &ret->rules)))
+		return false;
+	ret->shm = shm;
+	ret->frame = frame;
+	ret->fs = fs;
+	ret->loads_differ = rules_loads_differ(shm, ret->rules.index);
+	stack_find(shm, fs, (uint64_t)(frame + 1), &ret->bounds);
+	return true;
+}
 
 void walk_run(const struct walk_start *start, struct walk_trace *trace, struct walk_result *ret);
 

@@ -137,6 +137,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	trie_learn(&start, &trace, &result, 1);
 	trie_learn(&start, &trace, &result, 1);
-	trie_find(&start, &site);
+	site = trie_find(shm, frame, start.bounds.high);
 	return 0;
 }
