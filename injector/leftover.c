@@ -113,3 +113,24 @@ bool leftover_is_forked(const struct memory_reader *memory, const struct modules
 	return gate_read(memory, modules, &gate, &state, &magic) && state == HA_STATE_ON &&
 	       magic != HA_GATE_MAGIC;
 }
+
+struct error *leftover_check_version(const struct memory_reader *memory,
+				     const struct modules *modules, pid_t pid, bool mappings)
+{
+	const struct module *other = modules_other_entry(modules);
+	uint32_t state = HA_STATE_ON;
+
+	if (!other)
+		return NULL;
+	if (memory_try(memory, other->low + HA_ENTRY_DATA + offsetof(struct ha_entry, state),
+		       &state, sizeof(state)) &&
+	    state == HA_STATE_OFF && (!mappings || modules_entry(modules)))
+		return NULL;
+	return error_hint(error_create(ERROR_BUSY,
+				       "process %d has the hooks of another version of heapattach "
+				       "in force",
+				       pid),
+			  "end its recording, or take them out by that version: heapattach stop "
+			  "-p %d",
+			  pid);
+}

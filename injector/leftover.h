@@ -37,4 +37,13 @@ pid_t leftover_thread(const struct memory_reader *memory, const struct maps *map
  */
 bool leftover_is_forked(const struct memory_reader *memory, const struct modules *modules);
 
+/*
+ * ERROR_BUSY if hooks of another version of heapattach are in force in process
+ * @pid, or what it has left: its tables are not known here. @mappings: there are
+ * some of somebody's.
+ */
+MUST_CHECK struct error *leftover_check_version(const struct memory_reader *memory,
+						const struct modules *modules, pid_t pid,
+						bool mappings);
+
 #endif

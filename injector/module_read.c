@@ -326,7 +326,10 @@ static void take_flags(const struct memory_reader *memory, struct module *module
 	const char *soname = module->tables.soname ? module->tables.soname : "";
 	const char *file = base_name(module->path);
 	const Elf64_Sym *symbol = dynamic_find(&module->tables, "malloc");
-	uint64_t magic;
+	struct {
+		uint64_t magic;
+		uint32_t abi;
+	} head;
 
 	module->defines_malloc = symbol && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
 	module->is_loader = begins_with(soname, "ld-linux") || begins_with(file, "ld-linux") ||
@@ -335,8 +338,9 @@ static void take_flags(const struct memory_reader *memory, struct module *module
 	module->is_libc = strcmp(soname, "libc.so.6") == 0 ||
 			  (module->is_loader && dynamic_find(&module->tables, "fopen"));
 	module->is_entry = module->high - module->low == HA_ENTRY_SIZE &&
-			   memory_try_u64(memory, module->low + HA_ENTRY_DATA, &magic) &&
-			   magic == HA_MAGIC;
+			   memory_try(memory, module->low + HA_ENTRY_DATA, &head, sizeof(head)) &&
+			   head.magic == HA_MAGIC;
+	module->is_our_entry = module->is_entry && head.abi == HA_ABI;
 }
 
 static struct error *read_object(const struct memory_reader *memory, const struct maps *maps,

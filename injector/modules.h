@@ -72,7 +72,8 @@ struct module {
 	bool is_loader; /* ld.so; with musl also the C library */
 	bool is_libc;	/* libc.so.6 or musl's */
 	bool is_vdso;
-	bool is_entry;	   /* our own entry object */
+	bool is_entry;	   /* an entry object, of whatever version of heapattach */
+	bool is_our_entry; /* of this one */
 	bool is_permanent; /* never unloaded: the program, what it is linked with, the loader, entry
 			    */
 	bool defines_malloc;
@@ -159,6 +160,8 @@ const struct module *modules_libc(const struct modules *modules);
 const struct module *modules_loader(const struct modules *modules);
 /* Our entry object from this or an earlier attach, or NULL. */
 const struct module *modules_entry(const struct modules *modules);
+/* One of another version of heapattach, or NULL. */
+const struct module *modules_other_entry(const struct modules *modules);
 
 /*
  * Target address of a symbol that @module defines, the default version first.

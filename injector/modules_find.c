@@ -77,7 +77,18 @@ const struct module *modules_loader(const struct modules *modules)
 
 const struct module *modules_entry(const struct modules *modules)
 {
-	return FIRST_WITH(modules, is_entry);
+	return FIRST_WITH(modules, is_our_entry);
+}
+
+const struct module *modules_other_entry(const struct modules *modules)
+{
+	for (size_t i = 0; i < modules->count; i++) {
+		const struct module *module = modules->module[i];
+
+		if (module->is_entry && !module->is_our_entry)
+			return module;
+	}
+	return NULL;
 }
 
 uint64_t module_symbol_or_0(const struct module *module, const char *name)

@@ -2,6 +2,7 @@
 #include "injector/preflight.h"
 
 #include "injector/functions.h"
+#include "injector/leftover.h"
 #include "resolver/cleanup.h"
 #include "resolver/text.h"
 
@@ -94,6 +95,8 @@ struct error *preflight_image(const struct memory_reader *memory, const struct m
 		err = check_sanitizers(modules, comm);
 	if (!err)
 		err = check_session(memory, modules, comm);
+	if (!err)
+		err = leftover_check_version(memory, modules, preflight->pid, false);
 	return err;
 }
 

@@ -290,13 +290,16 @@ static struct error *clear_work(void *context)
 struct error *session_clear(struct session *session)
 {
 	struct error *err = session_ready(session);
-	bool quiet;
+	bool quiet, found;
 
 	if (err)
 		return err;
-	if (!leftover_find(&session->memory, &session->maps, &session->modules,
-			   session->journal->left))
-		return NULL;
+	found = leftover_find(&session->memory, &session->maps, &session->modules,
+			      session->journal->left) > 0;
+	err = leftover_check_version(&session->memory, &session->modules,
+				     target_pid(session->target), found);
+	if (err || !found)
+		return err;
 	if (leftover_is_forked(&session->memory, &session->modules))
 		err = idle_depth_learn(session);
 	else

@@ -147,6 +147,7 @@ enum ha_state {
  * No original is ever called while depth > 0.
  */
 struct ha_entry {
+	/* These three are in the same places in every version. */
 	uint64_t magic;	     /* I0 HA_MAGIC: how a later attach knows an entry object */
 	uint32_t abi;	     /* I0 HA_ABI */
 	uint32_t state;	     /* I  enum ha_state */

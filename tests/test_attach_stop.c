@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Before and after: what `check` says without touching anything, what `stop`
- * and the next attach make of what a killed program has left, and children that
- * were forked while their parent was recorded.
+ * and the next attach make of what a killed program or another version has left,
+ * and children that were forked while their parent was recorded.
  */
+#include "payload/protocol.h"
 #include "resolver/cleanup.h"
 #include "tests/e2e.h"
 #include "tests/procstate.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct folder folder;
 static struct child target;
@@ -180,6 +184,91 @@ START_TEST(next_attach_takes_over_after_killed_programs)
 }
 END_TEST
 
+/* ---- other versions */
+
+/* Make the entry object in the target one of this version. */
+static void entry_set_abi(uint32_t abi)
+{
+	char path[32];
+	int fd;
+
+	procstate_deinit(&after);
+	procstate_read(target.pid, &after);
+	snprintf(path, sizeof(path), "/proc/%d/mem", target.pid);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	for (size_t i = 0; i < after.mapping_count; i++) {
+		const struct procstate_mapping *map = &after.mapping[i];
+
+		if (strstr(map->path, "memfd:heapattach-entry") && map->protection[1] == 'w') {
+			ck_assert_int_eq(
+				pwrite(fd, &abi, sizeof(abi),
+				       (off_t)(map->start + offsetof(struct ha_entry, abi))),
+				sizeof(abi));
+			close(fd);
+			return;
+		}
+	}
+	ck_abort_msg("there is no entry object");
+}
+
+START_TEST(stubs_of_another_version_do_not_matter)
+{
+	static const char *const loaders[] = {"dlopen", "map"};
+
+	child_start_target(&target, &folder, "storm -t 4 -w");
+	record_start("first.hap");
+	record_end();
+	run_deinit(&recorder);
+	entry_set_abi(HA_ABI - 1);
+	procstate_read(target.pid, &before);
+	for (int turn = 0; turn < 2; turn++) {
+		run_program(&run, &folder, "-p %d --exact -q -d 0.2 --loader %s -o %s", target.pid,
+			    loaders[_i], folder_file(&folder, "second%d.hap", turn));
+		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
+		run_deinit(&run);
+		procstate_expect_left(target.pid);
+		ck_assert_uint_eq(procstate_mapped(target.pid, "memfd:heapattach-entry"),
+				  2 * HA_ENTRY_SIZE);
+	}
+	procstate_deinit(&after);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	child_expect_clean_end(&target);
+}
+END_TEST
+
+START_TEST(hooks_of_another_version_are_left_to_it)
+{
+	static const char *const commands[] = {"-p %d -q -d 1 -o never.hap", "stop -p %d",
+					       "check -p %d"};
+
+	child_start_target(&target, &folder, "storm -t 4 -w");
+	procstate_read(target.pid, &before);
+	record_start("killed.hap");
+	record_kill();
+	entry_set_abi(HA_ABI - 1);
+	for (int i = 0; i < 3; i++) {
+		const char *said;
+
+		run_program(&run, &folder, commands[i], target.pid);
+		said = i < 2 ? run.err : run.out;
+		ck_assert_int_eq(run.status, 1);
+		ck_assert_msg(strstr(said, "has the hooks of another version of heapattach") !=
+				      NULL,
+			      "%s", said);
+		run_deinit(&run);
+		child_expect(&target, "check", "ok");
+	}
+	entry_set_abi(HA_ABI);
+	stop(target.pid, "12 slots put back, 3 mappings removed");
+	procstate_expect_left(target.pid);
+	procstate_deinit(&after);
+	procstate_read(target.pid, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	child_expect_clean_end(&target);
+}
+END_TEST
+
 /* ---- children */
 
 static uint64_t kept_blocks(const struct json *report)
@@ -268,6 +357,8 @@ Suite *attach_stop_suite(void)
 	tcase_add_test(stop_case, stop_cleans_up_after_a_killed_program_by_the_map_loader);
 	tcase_add_test(stop_case, stop_has_nothing_to_do_in_a_process_never_attached_to);
 	tcase_add_test(stop_case, next_attach_takes_over_after_killed_programs);
+	tcase_add_loop_test(stop_case, stubs_of_another_version_do_not_matter, 0, 2);
+	tcase_add_test(stop_case, hooks_of_another_version_are_left_to_it);
 	suite_add_tcase(suite, stop_case);
 
 	tcase_add_checked_fixture(forked, setup, teardown);
