@@ -28,16 +28,16 @@ static void bin_add(uint32_t *bins, uint32_t bin, uint64_t weight)
 		bins_halve(bins);
 }
 
-void histogram_size(const struct ha_shm *shm, struct stripe stripe, const struct live_block *block,
+void histogram_size(const struct ha_shm *shm, struct stripe stripe, uint32_t site, uint64_t size,
 		    uint64_t weight)
 {
-	bin_add(histograms_of(shm, stripe, block->site)->size, HA_SIZE_BIN(block->size), weight);
+	bin_add(histograms_of(shm, stripe, site)->size, HA_SIZE_BIN(size), weight);
 }
 
-void histogram_lifetime(const struct ha_shm *shm, struct stripe stripe,
-			const struct live_block *block, uint64_t weight)
+void histogram_lifetime(const struct ha_shm *shm, struct stripe stripe, uint32_t site,
+			uint32_t tick, uint64_t weight)
 {
-	uint32_t ticks = HA_TICKS_BETWEEN(block->tick, load_relaxed(&shm->tick));
+	uint32_t ticks = HA_TICKS_BETWEEN(tick, load_relaxed(&shm->tick));
 
-	bin_add(histograms_of(shm, stripe, block->site)->lifetime, ha_bin(ticks), weight);
+	bin_add(histograms_of(shm, stripe, site)->lifetime, ha_bin(ticks), weight);
 }

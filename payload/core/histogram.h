@@ -6,7 +6,6 @@
 #ifndef PAYLOAD_CORE_HISTOGRAM_H
 #define PAYLOAD_CORE_HISTOGRAM_H
 
-#include "payload/core/live.h"
 #include "payload/core/shm.h"
 
 /*
@@ -20,10 +19,12 @@ static inline bool histogram_wants(uint64_t count)
 			count * HA_HASH_MULTIPLIER >> (64 - HA_PICK_BITS) == 0);
 }
 
-/* @weight: blocks that it stands for. */
-void histogram_size(const struct ha_shm *shm, struct stripe stripe, const struct live_block *block,
+/* A block of @site with @size bytes, which stands for @weight blocks. */
+void histogram_size(const struct ha_shm *shm, struct stripe stripe, uint32_t site, uint64_t size,
 		    uint64_t weight);
-void histogram_lifetime(const struct ha_shm *shm, struct stripe stripe,
-			const struct live_block *block, uint64_t weight);
+
+/* The same for one that was allocated at @tick and is freed now. */
+void histogram_lifetime(const struct ha_shm *shm, struct stripe stripe, uint32_t site,
+			uint32_t tick, uint64_t weight);
 
 #endif

@@ -86,17 +86,25 @@ static inline struct ha_bucket *live_bucket(const struct ha_shm *shm, uint64_t p
 	return (struct ha_bucket *)shm_at(shm, segment->offset) + live_first(segment->buckets, ptr);
 }
 
+/* 1 or 0, and never a branch: the compiler cannot know that none could be foreseen. */
+static inline uint32_t live_same(uint64_t a, uint64_t b)
+{
+	uint32_t same = a == b;
+
+	__asm__("" : "+r"(same));
+	return same;
+}
+
 /*
  * The cells of a bucket whose keys, shifted, are @wanted: a bit for each. All are
- * compared, since which it is cannot be foreseen. A held cell is not found: the
- * busy mark is part of what is compared.
+ * compared. A held cell is not found: the busy mark is part of what is compared.
  */
 static inline uint32_t live_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
 {
 	_Static_assert(HA_CELLS == 3, "a bucket's cells are written out here");
-	return (uint32_t)(load_relaxed(&bucket->key[0]) >> shift == wanted) |
-	       (uint32_t)(load_relaxed(&bucket->key[1]) >> shift == wanted) << 1 |
-	       (uint32_t)(load_relaxed(&bucket->key[2]) >> shift == wanted) << 2;
+	return live_same(load_relaxed(&bucket->key[0]) >> shift, wanted) |
+	       live_same(load_relaxed(&bucket->key[1]) >> shift, wanted) << 1 |
+	       live_same(load_relaxed(&bucket->key[2]) >> shift, wanted) << 2;
 }
 
 static inline void live_cell_read(const struct ha_bucket *bucket, uint32_t cell,
@@ -139,19 +147,23 @@ static inline struct ha_bucket *live_prefetch(const struct ha_shm *shm, uint64_t
 HOT enum live_insert live_insert(struct ha_shm *shm, struct ha_bucket *bucket, uint64_t ptr,
 				 const struct live_block *block, struct live_block *old)
 {
+	struct live_block copy;
 	uint32_t empty, cell;
 
 	/* Where no block has passed, and no segment is older, it is nowhere else. */
 	if (UNLIKELY(!bucket || load_relaxed(&shm->segments) != 1 ||
 		     load_relaxed(&bucket->passed) ||
 		     live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3)))
-		return live_insert_anywhere(shm, ptr, block, old);
+		goto anywhere;
 	empty = live_match(bucket, 0, 0);
 	cell = (uint32_t)__builtin_ctz(empty | 1u << HA_CELLS);
 	if (UNLIKELY(!empty || !word_replace(&bucket->key[cell], 0, HA_KEY_BUSY)))
-		return live_insert_anywhere(shm, ptr, block, old);
+		goto anywhere;
 	live_cell_write(bucket, cell, ptr, block);
 	return LIVE_INSERTED;
+anywhere:
+	copy = *block;
+	return live_insert_anywhere(shm, ptr, &copy, old);
 }
 
 /* Take @ptr out. False if it is not here. */
@@ -161,8 +173,14 @@ HOT bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 	uint32_t match = LIKELY(bucket) ? live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3) : 0;
 	uint32_t cell = (uint32_t)__builtin_ctz(match | 1u << HA_CELLS);
 
-	if (UNLIKELY(!match))
-		return live_take_anywhere(shm, ptr, ret);
+	if (UNLIKELY(!match)) {
+		struct live_block found;
+		bool taken = live_take_anywhere(shm, ptr, &found);
+
+		if (taken)
+			*ret = found;
+		return taken;
+	}
 	live_cell_read(bucket, cell, ret);
 	store_release(&bucket->key[cell], 0);
 	return true;

@@ -67,7 +67,7 @@ static NOINLINE void sample_alloc(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->alloc_bytes, weight.bytes);
 	stripe_add(stripe, &sums->alloc_count, weight.count);
-	histogram_size(shm, stripe, block, weight.count);
+	histogram_size(shm, stripe, block->site, block->size, weight.count);
 	variance_add(stripe, &variances->alloc_bytes, weight.bytes_variance);
 	variance_add(stripe, &variances->alloc_count, weight.count_variance);
 }
@@ -81,25 +81,32 @@ static NOINLINE void sample_freed(struct ha_shm *shm, struct stripe stripe,
 
 	stripe_add(stripe, &sums->freed_bytes, weight.bytes);
 	stripe_add(stripe, &sums->freed_count, weight.count);
-	histogram_lifetime(shm, stripe, block, weight.count);
+	histogram_lifetime(shm, stripe, block->site, block->tick, weight.count);
 	variance_add(stripe, &variances->freed_bytes, weight.bytes_variance);
 	variance_add(stripe, &variances->freed_count, weight.count_variance);
 }
 
+/*
+ * What no pointer leads to stays in registers: functions that are called rarely get
+ * the address of a copy.
+ */
 HOT void sums_alloc(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
 {
 	struct ha_sums *sums = stripe_sums(stripe, block->site);
 	uint64_t count;
 
 	if (UNLIKELY(block->mark)) {
-		sample_alloc(shm, stripe, block);
+		struct live_block copy = *block;
+
+		sample_alloc(shm, stripe, &copy);
 		return;
 	}
 	stripe_add(stripe, &sums->alloc_bytes, block->size);
 	stripe_add(stripe, &sums->alloc_count, 1);
 	count = load_relaxed(&sums->alloc_count);
 	if (histogram_wants(count))
-		histogram_size(shm, stripe, block, count < HA_PICK_ALL ? 1 : HA_PICK);
+		histogram_size(shm, stripe, block->site, block->size,
+			       count < HA_PICK_ALL ? 1 : HA_PICK);
 }
 
 HOT void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_block *block)
@@ -108,14 +115,17 @@ HOT void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_
 	uint64_t count;
 
 	if (UNLIKELY(block->mark)) {
-		sample_freed(shm, stripe, block);
+		struct live_block copy = *block;
+
+		sample_freed(shm, stripe, &copy);
 		return;
 	}
 	stripe_add(stripe, &sums->freed_bytes, block->size);
 	stripe_add(stripe, &sums->freed_count, 1);
 	count = load_relaxed(&sums->freed_count);
 	if (histogram_wants(count))
-		histogram_lifetime(shm, stripe, block, count < HA_PICK_ALL ? 1 : HA_PICK);
+		histogram_lifetime(shm, stripe, block->site, block->tick,
+				   count < HA_PICK_ALL ? 1 : HA_PICK);
 }
 
 /* This thread has allocated nothing else between allocation and free. */
@@ -379,26 +389,22 @@ static NOINLINE void shared_free(struct ha_shm *shm, struct stripe stripe, uint6
 void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
 		uint64_t line_index)
 {
-	struct stripe stripe = stripe_of(shm, line_index);
-
 	if (UNLIKELY(pass_through(shm)))
 		return;
-	if (LIKELY(!stripe.shared))
-		event_alloc(shm, frame, stripe, ptr, size);
+	if (LIKELY(line_index < HA_LINES))
+		event_alloc(shm, frame, stripe_own(shm, line_index), ptr, size);
 	else
-		shared_alloc(shm, frame, stripe, ptr, size);
+		shared_alloc(shm, frame, stripe_of(shm, line_index), ptr, size);
 }
 
 void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 {
-	struct stripe stripe = stripe_of(shm, line_index);
-
 	if (UNLIKELY(pass_through(shm)))
 		return;
-	if (LIKELY(!stripe.shared))
-		event_free(shm, stripe, ptr);
+	if (LIKELY(line_index < HA_LINES))
+		event_free(shm, stripe_own(shm, line_index), ptr);
 	else
-		shared_free(shm, stripe, ptr);
+		shared_free(shm, stripe_of(shm, line_index), ptr);
 }
 
 uint64_t core_realloc_begin(struct ha_shm *shm, uint64_t old, uint64_t line_index)

@@ -68,12 +68,21 @@ struct stripe {
 	bool shared;   /* other threads add to it too */
 };
 
-static inline struct stripe stripe_of(const struct ha_shm *shm, uint64_t line_index)
+/* Of a line that no other thread uses. */
+static inline struct stripe stripe_own(const struct ha_shm *shm, uint64_t line_index)
 {
 	char *stripes = shm_region(shm, HA_REGION_STRIPES);
 
 	return (struct stripe){(struct ha_stripe *)(stripes + line_index * shm->stripe_size),
-			       (uint32_t)line_index, line_index >= HA_LINES};
+			       (uint32_t)line_index, false};
+}
+
+static inline struct stripe stripe_of(const struct ha_shm *shm, uint64_t line_index)
+{
+	struct stripe stripe = stripe_own(shm, line_index);
+
+	stripe.shared = line_index >= HA_LINES;
+	return stripe;
 }
 
 static inline struct ha_sums *stripe_sums(struct stripe stripe, uint32_t site)

@@ -197,12 +197,12 @@ static inline struct root root_of(const struct ha_shm *shm, const struct ha_fram
 }
 
 /* The i-th place to look for the node of @hash: all in one cache line. */
-static inline uint64_t *node_place(const struct root *root, uint64_t hash, uint32_t i)
+static inline uint64_t *node_place(uint64_t *table, uint64_t mask, uint64_t hash, uint32_t i)
 {
-	uint64_t first = hash >> 24 & root->mask;
+	uint64_t first = hash >> 24 & mask;
 
-	return &root->table[(first & ~(uint64_t)(NODES_PER_LINE - 1)) |
-			    ((first + i) & (NODES_PER_LINE - 1))];
+	return &table[(first & ~(uint64_t)(NODES_PER_LINE - 1)) |
+		      ((first + i) & (NODES_PER_LINE - 1))];
 }
 
 static inline bool node_is(uint64_t node, uint64_t hash)
@@ -211,10 +211,10 @@ static inline bool node_is(uint64_t node, uint64_t hash)
 }
 
 /* The same where the first place has another node. */
-static NOINLINE uint64_t node_find_further(const struct root *root, uint64_t hash)
+static NOINLINE uint64_t node_find_further(uint64_t *table, uint64_t mask, uint64_t hash)
 {
 	for (uint32_t i = 1; i < NODES_PER_LINE; i++) {
-		uint64_t node = load_acquire(node_place(root, hash, i));
+		uint64_t node = load_acquire(node_place(table, mask, hash, i));
 
 		if (node_is(node, hash) || !node)
 			return node;
@@ -223,13 +223,13 @@ static NOINLINE uint64_t node_find_further(const struct root *root, uint64_t has
 }
 
 /* The node of @hash, or 0. */
-static inline uint64_t node_find(const struct root *root, uint64_t hash)
+static inline uint64_t node_find(uint64_t *table, uint64_t mask, uint64_t hash)
 {
-	uint64_t node = load_acquire(&root->table[hash >> 24 & root->mask]);
+	uint64_t node = load_acquire(&table[hash >> 24 & mask]);
 
 	if (LIKELY(node_is(node, hash)) || !node)
 		return node;
-	return node_find_further(root, hash);
+	return node_find_further(table, mask, hash);
 }
 
 static inline uint64_t branch_word(uint64_t node, uint64_t word, uint64_t base)
@@ -258,7 +258,7 @@ uint32_t trie_find(const struct ha_shm *shm, const struct ha_frame *frame, uint6
 	if (UNLIKELY(!version))
 		return HA_SITE_UNKNOWN;
 	for (uint32_t depth = 0;; depth++) {
-		node = node_find(&root, hash);
+		node = node_find(root.table, root.mask, hash);
 		if (!node || depth == DEPTH_MAX)
 			return HA_SITE_UNKNOWN;
 		if (NODE_KIND(node) == NODE_LEAF)
@@ -410,7 +410,7 @@ static uint64_t *node_seat(const struct root *root, uint64_t hash, uint64_t *nod
 	uint64_t *seat = NULL;
 
 	for (uint32_t i = 0; i < NODES_PER_LINE; i++) {
-		uint64_t *place = node_place(root, hash, i);
+		uint64_t *place = node_place(root->table, root->mask, hash, i);
 
 		*node = load_acquire(place);
 		if (node_is(*node, hash) && *node)
@@ -422,7 +422,7 @@ static uint64_t *node_seat(const struct root *root, uint64_t hash, uint64_t *nod
 	}
 	/* A full line loses the node that stands where this one would be looked for first. */
 	if (!seat) {
-		seat = node_place(root, hash, 0);
+		seat = node_place(root->table, root->mask, hash, 0);
 		*node = load_acquire(seat);
 	}
 	return seat;
