@@ -68,6 +68,7 @@ struct session {
 	uint64_t patch_due_ns;	 /* when new modules may be hooked again */
 	uint64_t patch_delay_ms; /* grows while that fails */
 	bool attached;		 /* hooks may be in the target */
+	bool collected;		 /* all that was recorded is in the profile, but for names */
 	bool no_throwing;	 /* the target's unwinder does not know entry */
 	size_t throwing_left;	 /* slots of operators new left alone for that */
 	uint64_t rebound_slots;
@@ -151,7 +152,7 @@ MUST_CHECK struct error *session_restore(struct session *session, size_t *slots_
  */
 MUST_CHECK struct error *session_stop(struct session *session);
 
-/* After the stop, or when the target is gone. */
+/* After the stop, or when the target is gone: the rest of what was recorded, and names. */
 MUST_CHECK struct error *session_finish(struct session *session, enum profile_end end,
 					int32_t end_status);
 

@@ -192,6 +192,62 @@ static struct error *in_core_error(const struct session *session)
 			    pid, pid);
 }
 
+static struct error *selfcheck_end(struct session *session)
+{
+	const struct selfcheck_counts *counts;
+	struct error *err;
+
+	if (!session->selfcheck)
+		return NULL;
+	err = selfcheck_drain(session->selfcheck);
+	counts = selfcheck_counts(session->selfcheck);
+	session->profile->selfcheck = (struct profile_selfcheck){
+		.ran = true,
+		.compared = counts->compared,
+		.distinct = counts->distinct,
+		.different = counts->different,
+	};
+	return err;
+}
+
+/* What is in shm, once nobody writes it any more. */
+static struct error *collect(struct session *session)
+{
+	struct error *err = selfcheck_end(session);
+
+	if (!err)
+		err = session_snapshot(session);
+	if (err)
+		return err;
+	fill_counters(&session->fill);
+	err = ages_fill(&session->fill);
+	session->collected = !err;
+	return err;
+}
+
+/*
+ * With state OFF and nobody in core the tables can go before their mapping does.
+ * To take thousands of touched pages out of the target's address space takes
+ * milliseconds, which are ours here, with no thread stopped; of munmap() they
+ * would be T's. What cannot be collected now stays until session_finish(), which
+ * says why.
+ */
+static struct error *tables_release(struct session *session)
+{
+	struct error *err;
+	bool quiet;
+
+	if (!session->start_ns || session->collected || !session->journal->slots_written)
+		return NULL;
+	err = quiesce_wait(session, &quiet);
+	if (err || !quiet)
+		return err;
+	error_free(collect(session));
+	if (session->collected)
+		shm_release(session->shm);
+	return NULL;
+}
+
 static struct error *stop_once(struct session *session)
 {
 	struct error *err, *restore_err, *remove_err = NULL;
@@ -200,6 +256,8 @@ static struct error *stop_once(struct session *session)
 	err = state_off(session);
 	if (!err)
 		err = frozen_check(session);
+	if (!err)
+		err = tables_release(session);
 	if (err) {
 		left_note(session);
 		return err;
@@ -330,24 +388,6 @@ struct error *session_restore(struct session *session, size_t *slots_ret)
 	return session_stop(session);
 }
 
-static struct error *selfcheck_end(struct session *session)
-{
-	const struct selfcheck_counts *counts;
-	struct error *err;
-
-	if (!session->selfcheck)
-		return NULL;
-	err = selfcheck_drain(session->selfcheck);
-	counts = selfcheck_counts(session->selfcheck);
-	session->profile->selfcheck = (struct profile_selfcheck){
-		.ran = true,
-		.compared = counts->compared,
-		.distinct = counts->distinct,
-		.different = counts->different,
-	};
-	return err;
-}
-
 struct error *session_finish(struct session *session, enum profile_end end, int32_t end_status)
 {
 	struct profile *profile = session->profile;
@@ -358,14 +398,6 @@ struct error *session_finish(struct session *session, enum profile_end end, int3
 	profile->duration_ns = session_elapsed_ns(session);
 	profile->coverage.rebound_slots = session->rebound_slots;
 	session_memory_describe(session, &profile->memory_end);
-	err = selfcheck_end(session);
-	if (!err)
-		err = session_snapshot(session);
-	if (err)
-		return err;
-	fill_counters(&session->fill);
-	err = ages_fill(&session->fill);
-	if (err)
-		return err;
-	return fill_names(&session->fill);
+	err = session->collected ? NULL : collect(session);
+	return err ? err : fill_names(&session->fill);
 }

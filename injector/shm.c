@@ -666,6 +666,17 @@ struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 	return err;
 }
 
+void shm_release(struct shm *shm)
+{
+	uint64_t from = shm->region[HA_REGION_MODULES].offset;
+
+	/* Where it fails, the memory goes with the last mapping. */
+	while (fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+			 (off_t)(shm->size - from)) &&
+	       errno == EINTR)
+		;
+}
+
 uint64_t shm_held_bytes(const struct shm *shm)
 {
 	struct stat st;

@@ -146,6 +146,12 @@ struct shm_live shm_live(const struct shm *shm);
 void shm_set_room(struct shm *shm, const struct shm_room *room);
 
 /*
+ * At the end, when nobody uses the tables any more: give their memory back, in
+ * all processes that map it. It reads as zeros then; boot's region stays.
+ */
+void shm_release(struct shm *shm);
+
+/*
  * To be called each few milliseconds: advance the clock to @elapsed_ms since
  * the start, and keep the tables ahead of need. ERROR_OS when pages cannot be
  * had; recording goes on with what there is.
