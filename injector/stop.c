@@ -78,20 +78,21 @@ struct family {
 	uint64_t session_start_ns;
 	struct stat shm;
 	struct pids failed; /* could not be cleaned */
+	struct pids ended;  /* were found at their end, or as zombies */
 	size_t cleaned;
 };
 
 enum sharing {
 	SHARING_NOT,
 	SHARING_SHM,
-	SHARING_GONE, /* it ended before it could be looked at */
+	SHARING_GONE, /* it ended before it could be looked at: its memory is gone, at least */
 };
 
 static enum sharing maps_shm(pid_t pid, const struct stat *shm)
 {
 	CLEANUP(maps_deinit) struct maps maps = {0};
 	struct error *err = maps_read(pid, &maps);
-	enum sharing without = error_is(err, ERROR_GONE) ? SHARING_GONE : SHARING_NOT;
+	bool gone = error_is(err, ERROR_GONE) || (!err && !maps.count);
 
 	error_free(err);
 	for (size_t i = 0; i < maps.count; i++) {
@@ -99,7 +100,7 @@ static enum sharing maps_shm(pid_t pid, const struct stat *shm)
 		    strstr(maps.map[i].path, "memfd:heapattach"))
 			return SHARING_SHM;
 	}
-	return without;
+	return gone ? SHARING_GONE : SHARING_NOT;
 }
 
 static enum sharing child_look(const struct family *family, pid_t pid)
@@ -123,7 +124,7 @@ static enum sharing child_look(const struct family *family, pid_t pid)
  * made its list of processes may have forked another that is not in it: that is
  * how a daemon begins.
  */
-static struct error *sharers_find(const struct family *family, struct pids *ret, bool *again_ret)
+static struct error *sharers_find(struct family *family, struct pids *ret, bool *again_ret)
 {
 	const struct dirent *entry;
 	struct error *err = NULL;
@@ -140,9 +141,11 @@ static struct error *sharers_find(const struct family *family, struct pids *ret,
 		    pids_has(&family->failed, pid))
 			continue;
 		sharing = child_look(family, pid);
-		if (sharing == SHARING_SHM)
-			err = pids_add(ret, pid);
-		*again_ret |= sharing != SHARING_NOT;
+		if (sharing == SHARING_NOT ||
+		    (sharing == SHARING_GONE && pids_has(&family->ended, pid)))
+			continue;
+		err = pids_add(sharing == SHARING_SHM ? ret : &family->ended, pid);
+		*again_ret = true;
 	}
 	closedir(proc);
 	return err;
@@ -195,6 +198,7 @@ struct error *stop_children(const struct session *session, uint64_t session_star
 		return NULL;
 	err = family_clean(&family);
 	pids_deinit(&family.failed);
+	pids_deinit(&family.ended);
 	*count_ret = family.cleaned;
 	return err;
 }
