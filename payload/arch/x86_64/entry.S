@@ -15,7 +15,10 @@
  * function has more. From the stub on
  *
  *	r11	the pair
- *	r10	bytes asked for (the classes that allocate)
+ *
+ * and where a call that allocates is recorded
+ *
+ *	r10	bytes asked for
  *
  * Lines are changed with single instructions only, because a signal handler on
  * the same thread may come in between and use the same line.
