@@ -229,23 +229,20 @@ static struct error *collect(struct session *session)
  * With state OFF and nobody in core the tables can go before their mapping does.
  * To take thousands of touched pages out of the target's address space takes
  * milliseconds, which are ours here, with no thread stopped; of munmap() they
- * would be T's. What cannot be collected now stays until session_finish(), which
- * says why.
+ * would be T's. Whatever fails here is tried again, and told, by those who need it:
+ * the rest of the stop, and session_finish().
  */
-static struct error *tables_release(struct session *session)
+static void tables_release(struct session *session)
 {
-	struct error *err;
-	bool quiet;
+	bool quiet = false;
 
 	if (!session->start_ns || session->collected || !session->journal->slots_written)
-		return NULL;
-	err = quiesce_wait(session, &quiet);
-	if (err || !quiet)
-		return err;
-	error_free(collect(session));
+		return;
+	error_free(quiesce_wait(session, &quiet));
+	if (quiet)
+		error_free(collect(session));
 	if (session->collected)
 		shm_release(session->shm);
-	return NULL;
 }
 
 static struct error *stop_once(struct session *session)
@@ -256,12 +253,11 @@ static struct error *stop_once(struct session *session)
 	err = state_off(session);
 	if (!err)
 		err = frozen_check(session);
-	if (!err)
-		err = tables_release(session);
 	if (err) {
 		left_note(session);
 		return err;
 	}
+	tables_release(session);
 	restore_err = slots_put_back(session);
 	if (objects_left(session) && session->journal->slots_written)
 		err = quiesce_wait(session, &quiet);
