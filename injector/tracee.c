@@ -20,16 +20,17 @@
  * costs one system call, and the deadline is as coarse as the period: long, so
  * that other calls are rarely interrupted. Near the deadline, waiting for
  * SIGCHLD with a time-out is exact and costs three. (In slices: no signal is
- * sent for a tracee that an exec replaced.)
+ * sent for a tracee that an exec replaced.) Before either, a tracee that runs on
+ * another processor is watched for WATCH_NS: of T's calls only those that map or
+ * unmap much take longer.
  */
 #define TICK_NS	      250000000u
 #define SLICE_NS      10000000u
 #define TICK_SIGNAL   SIGRTMAX
 #define NS_PER_SECOND 1000000000u
-#define WATCH_NS \
-	300000u /* before that; of T's calls only those that map or unmap much take longer */
+#define WATCH_NS      300000u
 
-#define TRIES_MAX 3 /* at a request that the kernel has no reason to refuse */
+#define TRIES_MAX     3 /* at a request that the kernel has no reason to refuse */
 
 /* glibc's first parameter is an enum, which does not have all requests. */
 static long request_once(long what, pid_t tid, uintptr_t address, uintptr_t data)

@@ -117,10 +117,10 @@ _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
 /*
  * Stubs hash in as few instructions as they can: each one more takes its share
  * of what the processor looks ahead, so a program that waits for memory waits
- * longer. One multiplication by 31 bits, and for addresses of blocks the lower
- * 32 bits alone. The lines' number was chosen among 2,500 such that 64 threads
- * at the distances that stacks usually have (64 KiB to 16 MiB, with guard pages
- * or without) have the fewest first probes in common.
+ * longer. One multiplication by a number of 32 bits, and of the addresses of
+ * blocks the lower 32 bits alone. The lines' number was chosen among 2,500 such
+ * that 32 and 64 threads at the distances that stacks usually have (64 KiB to
+ * 16 MiB, with guard pages or without) have the fewest first probes in common.
  */
 #define HA_FILTER_MULTIPLIER 0x9e3779b1u
 #define HA_LINE_MULTIPLIER   0x5c8409f1ull

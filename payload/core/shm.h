@@ -14,6 +14,7 @@
 #define LIKELY(x)   __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define NOINLINE    __attribute__((noinline))
+
 /* On the way of every call, where it has one caller or a constant to be folded. */
 #define HOT		    static inline __attribute__((always_inline))
 
