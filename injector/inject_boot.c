@@ -163,14 +163,21 @@ static struct error *message_wait(const struct inject *inject, struct borrow *bo
 			    borrow_tid(borrow), MESSAGE_TIMEOUT_MS);
 }
 
-/* Boot closes its end last; if it is closed before, that was the program. */
-static struct error *message_wrong(const struct inject *inject, const struct ha_message *message,
-				   const char *wanted)
+/* Boot closes its end last; if it is closed before, T ends, or the program did it. */
+static struct error *message_wrong(const struct inject *inject, struct borrow *borrow,
+				   const struct ha_message *message, const char *wanted)
 {
+	struct error *err;
+	bool stopped;
+
 	if (message->kind)
 		return error_create(ERROR_FORMAT,
 				    "the payload in the target sent message %u instead of %s",
 				    message->kind, wanted);
+	/* A process that ends, or becomes another program, gives up its memory first. */
+	err = borrow_poll(borrow, &stopped);
+	if (err)
+		return err;
 	return inject_closed(inject,
 			     error_create(ERROR_OS, "the payload could not say %s", wanted));
 }
@@ -182,7 +189,7 @@ static struct error *message_expect(const struct inject *inject, struct borrow *
 	struct error *err = message_wait(inject, borrow, ret);
 
 	if (!err && ret->kind != kind)
-		err = message_wrong(inject, ret, kind ? "that it is done" : "no more");
+		err = message_wrong(inject, borrow, ret, kind ? "that it is done" : "no more");
 	return err;
 }
 
@@ -274,7 +281,7 @@ static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inj
 	} else if (!err && message.kind == HA_MESSAGE_DONE) {
 		outcome = status_error(inject, message.status);
 	} else if (!err) {
-		err = message_wrong(inject, &message, "hello");
+		err = message_wrong(inject, borrow, &message, "hello");
 	}
 	if (!err)
 		err = message_expect(inject, borrow, 0, &message);

@@ -4,12 +4,24 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
+/* With MSG_TRUNC the result is the length of what was sent. */
+static ssize_t message_take(int fd, struct ha_message *message)
+{
+	return recv(fd, message, sizeof(*message), MSG_DONTWAIT | MSG_TRUNC);
+}
+
 struct error *message_receive(int fd, struct ha_message *ret, bool *ret_got)
 {
 	struct ha_message message = {0};
-	/* With MSG_TRUNC the result is the length of what was sent. */
-	ssize_t size = recv(fd, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
+	ssize_t size = message_take(fd, &message);
 
+	/*
+	 * The kernel looks for a message first and for the end after: of a message
+	 * and an end that come in between it tells the end. Nothing follows an end,
+	 * so a second look is right.
+	 */
+	if (size == 0)
+		size = message_take(fd, &message);
 	/* ECONNRESET comes first, once, when what we sent was left there unread. */
 	*ret_got = size >= 0;
 	if (size < 0)

@@ -3,6 +3,7 @@
 
 #include "injector/message.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -88,6 +89,68 @@ START_TEST(gets_what_was_said_before_an_end_with_unread_messages)
 }
 END_TEST
 
+/*
+ * Boot's last message and its end while we look all the time. One recv() of some
+ * thousands comes between the two and tells only the end.
+ */
+#define ROUNDS 250
+#define PAIRS  400
+
+static int round_pairs[PAIRS][2];
+static int round_at; /* the pair that is looked at */
+
+static void *last_words(void *all_sent)
+{
+	const struct ha_message sent = {.magic = HA_MAGIC, .kind = HA_MESSAGE_DONE};
+
+	for (int i = 0; i < PAIRS; i++) {
+		while (__atomic_load_n(&round_at, __ATOMIC_ACQUIRE) < i)
+			;
+		/* Each at a different distance from our look. */
+		for (volatile int wait = 0; wait < i; wait++)
+			;
+		if (send(round_pairs[i][1], &sent, sizeof(sent), MSG_NOSIGNAL) != sizeof(sent))
+			*(bool *)all_sent = false;
+		close(round_pairs[i][1]);
+	}
+	return NULL;
+}
+
+static uint32_t next_kind(int fd)
+{
+	struct ha_message message;
+	bool got;
+
+	do {
+		assert_ok(message_receive(fd, &message, &got));
+	} while (!got);
+	return message.kind;
+}
+
+START_TEST(gets_what_was_said_just_before_an_end)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_t thread;
+		bool all_sent = true;
+
+		for (int i = 0; i < PAIRS; i++)
+			ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
+						    round_pairs[i]),
+					 0);
+		round_at = -1;
+		ck_assert_int_eq(pthread_create(&thread, NULL, last_words, &all_sent), 0);
+		for (int i = 0; i < PAIRS; i++) {
+			__atomic_store_n(&round_at, i, __ATOMIC_RELEASE);
+			ck_assert_uint_eq(next_kind(round_pairs[i][0]), HA_MESSAGE_DONE);
+			ck_assert_uint_eq(next_kind(round_pairs[i][0]), 0);
+			close(round_pairs[i][0]);
+		}
+		ck_assert_int_eq(pthread_join(thread, NULL), 0);
+		ck_assert(all_sent);
+	}
+}
+END_TEST
+
 START_TEST(refuses_other_lengths)
 {
 	const struct ha_message sent[2] = {{.magic = HA_MAGIC, .kind = HA_MESSAGE_DONE}};
@@ -130,6 +193,7 @@ Suite *message_suite(void)
 	tcase_add_test(tcase, receives_what_boot_sends);
 	tcase_add_test(tcase, sees_the_other_end_close);
 	tcase_add_test(tcase, gets_what_was_said_before_an_end_with_unread_messages);
+	tcase_add_test(tcase, gets_what_was_said_just_before_an_end);
 	tcase_add_test(tcase, refuses_other_lengths);
 	tcase_add_test(tcase, refuses_kinds_that_boot_does_not_send);
 	tcase_add_test(tcase, refuses_another_magic);
