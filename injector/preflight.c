@@ -603,6 +603,23 @@ static int read_yama(const char *proc)
 	return -1;
 }
 
+/* What a process lacks that ends while we look is not what it is refused for. */
+static struct error *ended_or(const struct check *check, struct error *err)
+{
+	struct procfacts now;
+	struct error *gone;
+
+	if (!err || error_is(err, ERROR_GONE))
+		return err;
+	gone = procfacts_read(check->proc, check->result->pid, &now);
+	if (!gone && (now.virtual_bytes || !check->facts.virtual_bytes))
+		return err;
+	error_free(gone);
+	error_free(err);
+	return error_create(ERROR_GONE, "process %d (%s) has ended", check->result->pid,
+			    check->comm);
+}
+
 struct error *preflight_process(pid_t pid, const struct preflight_options *options,
 				struct preflight *ret)
 {
@@ -633,7 +650,7 @@ struct error *preflight_process(pid_t pid, const struct preflight_options *optio
 		return error_memory();
 	for (size_t i = 0; !err && i < sizeof(checks) / sizeof(checks[0]); i++)
 		err = checks[i](&check);
-	return err;
+	return ended_or(&check, err);
 }
 
 void preflight_deinit(struct preflight *preflight)

@@ -26,6 +26,9 @@
 /* A worker's own limits add up to less; then something is wrong with it. */
 #define WORKER_TIMEOUT_MS 30000
 
+/* Threads that were killed have ended by then, but for what dumps core or waits in the kernel. */
+#define ENDING_TRIES 50 /* a millisecond apart */
+
 /* Memory searched for copies of the functions' addresses. */
 #define SAVED_POINTERS_LIMIT (64ull << 20)
 
@@ -223,7 +226,7 @@ static struct error *plan_image(struct session *session)
 }
 
 /* Memory that a process has given up, since it ends, looks as if nothing were in it. */
-static struct error *gone_or(const struct session *session, struct error *err)
+struct error *session_gone_or(const struct session *session, struct error *err)
 {
 	struct error *gone = err ? target_check(session->target) : NULL;
 
@@ -238,7 +241,7 @@ struct error *session_plan(struct session *session)
 
 	if (!err)
 		err = busy_note(session, plan_slots(session));
-	return gone_or(session, err);
+	return session_gone_or(session, err);
 }
 
 /* Where the main thread's stack is; it may still grow down to what lies below. */
@@ -415,7 +418,7 @@ struct error *session_job(struct session *session, struct job *ret)
 	return image_core_header(&ret->inject.core_header);
 }
 
-void session_note_pauses(struct session *session, enum profile_pause_kind kind)
+static void note_pauses(struct session *session, enum profile_pause_kind kind)
 {
 	size_t i;
 
@@ -429,6 +432,38 @@ void session_note_pauses(struct session *session, enum profile_pause_kind kind)
 
 		error_free(profile_add_pause(session->profile, &noted));
 	}
+}
+
+/*
+ * A process that ends shows it in many ways before it has ended: threads that
+ * cannot be traced, are not there any more, or close our descriptors.
+ */
+static struct error *ended_or(const struct session *session, struct error *err)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	struct error *gone;
+
+	if (!error_is(err, ERROR_DENIED) && !error_is(err, ERROR_GONE) &&
+	    !error_is(err, ERROR_BUSY) && !error_is(err, ERROR_OS))
+		return err;
+	gone = target_check(session->target);
+	for (int i = 0; !gone && i < ENDING_TRIES; i++) {
+		nanosleep(&pause, NULL);
+		gone = target_check(session->target);
+	}
+	if (gone)
+		error_free(err);
+	return gone ? gone : err;
+}
+
+struct error *session_work(struct session *session, struct job *job, worker_function *work,
+			   enum profile_pause_kind kind, struct error *err)
+{
+	if (!err)
+		err = worker_run(work, job, WORKER_TIMEOUT_MS);
+	inject_deinit(&job->inject);
+	note_pauses(session, kind);
+	return ended_or(session, err);
 }
 
 /* Can an exception pass through entry's frames: does the loader know entry? */
@@ -485,10 +520,8 @@ static struct error *attach_with(struct session *session, const struct loader *l
 	if (!err) {
 		job.loader = loader;
 		session->attached = true;
-		err = worker_run(attach_work, &job, WORKER_TIMEOUT_MS);
 	}
-	inject_deinit(&job.inject);
-	session_note_pauses(session, PROFILE_PAUSE_ATTACH);
+	err = session_work(session, &job, attach_work, PROFILE_PAUSE_ATTACH, err);
 	if (session->journal->entry.state == JOURNAL_THERE) {
 		slots_place(&session->slots, session->journal->entry.address);
 		job_observe(&session->memory, &session->slots);

@@ -32,6 +32,7 @@
 #include "injector/selfcheck.h"
 #include "injector/shm.h"
 #include "injector/slots.h"
+#include "injector/worker.h"
 #include "resolver/error.h"
 #include "resolver/maps.h"
 #include "resolver/profile.h"
@@ -178,10 +179,17 @@ MUST_CHECK struct error *session_budget(struct session *session, uint64_t elapse
 void session_budget_scanned(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: slots that hold our hooks, as of the last job_observe(). */
 size_t session_slots_hooked(const struct session *session);
-/* For session_*.c: add what a job measured to the profile. */
-void session_note_pauses(struct session *session, enum profile_pause_kind kind);
-/* For session_*.c: a job for a worker; to be ended by inject_deinit(&job->inject). */
+/* For session_*.c: a job for session_work(), which is to follow whatever fails. */
 MUST_CHECK struct error *session_job(struct session *session, struct job *ret);
+/*
+ * For session_*.c: have a worker do @work on @job, unless there is an error @err already, end
+ * the job and add its pauses to the profile. ERROR_GONE, however the target's end showed.
+ */
+MUST_CHECK struct error *session_work(struct session *session, struct job *job,
+				      worker_function *work, enum profile_pause_kind kind,
+				      struct error *err);
+/* For session_*.c: @err, or ERROR_GONE if the target has ended: that is what was behind it. */
+MUST_CHECK struct error *session_gone_or(const struct session *session, struct error *err);
 /* For session_*.c: read mappings and modules again; the counts may be NULL. */
 MUST_CHECK struct error *session_modules_update(struct session *session, size_t *added_ret,
 						size_t *removed_ret);

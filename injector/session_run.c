@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "injector/worker.h"
-
 #define NS_PER_MS 1000000ull
 
 /* How often the loader's counter is read. */
@@ -19,10 +17,8 @@
 #define PATCH_DELAY_MAX_MS 10000
 
 /* Tries at a list that the loader is changing. */
-#define BUSY_TRIES	  20
-#define BUSY_WAIT_MS	  3
-
-#define WORKER_TIMEOUT_MS 30000
+#define BUSY_TRIES   20
+#define BUSY_WAIT_MS 3
 
 /* The slots are looked at again so long after the attach: lazy binding may be in flight. */
 static const uint64_t verify_at_ms[] = {1, 100, 1000};
@@ -89,10 +85,7 @@ static struct error *modules_patch(struct session *session)
 	struct job job;
 
 	err = session_job(session, &job);
-	if (!err)
-		err = worker_run(patch_work, &job, WORKER_TIMEOUT_MS);
-	inject_deinit(&job.inject);
-	session_note_pauses(session, PROFILE_PAUSE_UPDATE);
+	err = session_work(session, &job, patch_work, PROFILE_PAUSE_UPDATE, err);
 	job_observe(&session->memory, &session->slots);
 	session->profile->coverage.slots = session_slots_hooked(session);
 	return err;
@@ -218,7 +211,9 @@ struct error *session_tick(struct session *session)
 		err = selfcheck_drain(session->selfcheck);
 	if (!err)
 		err = session_budget(session, elapsed_ns);
-	return err ? err : modules_check(session, elapsed_ns);
+	if (!err)
+		err = modules_check(session, elapsed_ns);
+	return session_gone_or(session, err);
 }
 
 struct error *session_snapshot(struct session *session)

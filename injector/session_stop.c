@@ -17,11 +17,9 @@
 #include "injector/image.h"
 #include "injector/leftover.h"
 #include "injector/procfacts.h"
-#include "injector/worker.h"
 
 /* How long threads get to leave core. They are in it for less than a microsecond. */
 #define QUIESCE_TIMEOUT_MS 1000
-#define WORKER_TIMEOUT_MS  30000
 
 #define STOPS_MAX	   3  /* tries, as long as something is left */
 #define IDLE_LOOKS	   20 /* at the lines of a forked child, a millisecond apart */
@@ -101,11 +99,7 @@ static struct error *job_in_worker(struct session *session, worker_function *wor
 	/* After a heapattach that died there is no core whose boot could be run. */
 	if (!err && session->journal->core.state != JOURNAL_THERE)
 		err = image_core(&job.inject.core_fd);
-	if (!err)
-		err = worker_run(work, &job, WORKER_TIMEOUT_MS);
-	inject_deinit(&job.inject);
-	session_note_pauses(session, kind);
-	return err;
+	return session_work(session, &job, work, kind, err);
 }
 
 /*
