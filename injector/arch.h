@@ -78,6 +78,12 @@ void arch_set_syscall(struct arch_registers *registers, uint64_t gadget, long nu
  * must have been found by arch_find_call_return().
  */
 void arch_guard_syscall(struct arch_registers *registers, uint64_t sp);
+/*
+ * Make the registers execute ha_core.change, at @pc, and make the call @number, which is
+ * guarded in the same way.
+ */
+void arch_set_change(struct arch_registers *registers, uint64_t pc, uint64_t address,
+		     uint64_t expected, uint64_t value, long number);
 /* After the call: what the kernel returned. */
 int64_t arch_syscall_result(const struct arch_registers *registers);
 

@@ -148,6 +148,15 @@ MUST_CHECK struct error *borrow_syscall(struct borrow *borrow, long number, cons
 					int64_t *ret);
 
 /*
+ * Have T store @value at @address if @expected is there, by the code of core at @pc
+ * (ha_core.change). Guarded like a call.
+ *
+ * ERROR_FAULT: @address cannot be written to. ERROR_GONE, ERROR_TIMEOUT.
+ */
+MUST_CHECK struct error *borrow_change(struct borrow *borrow, uint64_t pc, uint64_t address,
+				       uint64_t expected, uint64_t value);
+
+/*
  * From now on, and until borrow_end() or another borrow_guard(), guard the
  * calls made on T, which also makes them cheaper: should our process die during one, T returns from
  * it into rt_sigreturn and restores itself. Without guard it would run into whatever code follows

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 /* ---- system calls */
 
@@ -109,26 +110,62 @@ static struct error *leave_call(struct borrow *borrow)
 	return err;
 }
 
-struct error *borrow_syscall(struct borrow *borrow, long number, const uint64_t args[6],
-			     int64_t *ret)
+static struct error *call_begin(struct borrow *borrow, long number)
 {
-	struct error *err, *left;
+	struct error *err = expect_stopped(borrow);
 
-	err = expect_stopped(borrow);
 	if (!err)
 		err = borrow_disturb(borrow);
-	if (!err)
-		err = suspend_filter(borrow, number);
-	if (err)
-		return err;
-	err = make_call(borrow, number, args, ret);
+	return err ? err : suspend_filter(borrow, number);
+}
+
+/* @err: of the call itself. */
+static struct error *call_end(struct borrow *borrow, struct error *err)
+{
+	struct error *left;
+
 	if (borrow->stop.kind == TRACEE_RUNNING || borrow->stop.kind == TRACEE_GONE)
-		return error_prefix(err, "system call %ld", number);
+		return err;
 	left = leave_call(borrow);
 	if (!err)
 		return left;
 	error_free(left);
-	return error_prefix(err, "system call %ld", number);
+	return err;
+}
+
+struct error *borrow_syscall(struct borrow *borrow, long number, const uint64_t args[6],
+			     int64_t *ret)
+{
+	struct error *err = call_begin(borrow, number);
+
+	if (err)
+		return err;
+	err = make_call(borrow, number, args, ret);
+	if (err)
+		err = error_prefix(err, "system call %ld", number);
+	return call_end(borrow, err);
+}
+
+/*
+ * A call that changes nothing tells that the word is changed. Should T be stopped in
+ * between and begin anew, the word is not what is expected any more.
+ */
+struct error *borrow_change(struct borrow *borrow, uint64_t pc, uint64_t address, uint64_t expected,
+			    uint64_t value)
+{
+	struct arch_registers registers;
+	struct error *err = call_begin(borrow, SYS_getpid);
+
+	if (err)
+		return err;
+	registers = borrow->saved;
+	arch_set_change(&registers, pc, address, expected, value, SYS_getpid);
+	if (borrow->guard_sp)
+		arch_guard_syscall(&registers, borrow->guard_sp);
+	err = borrow_take_over(borrow, &registers);
+	if (!err)
+		err = step_through(borrow, &registers, tracee_deadline(BORROW_STEP_TIMEOUT_MS));
+	return call_end(borrow, err);
 }
 
 /* ---- running code */

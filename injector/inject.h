@@ -67,9 +67,8 @@ MUST_CHECK struct error *inject_place(struct inject *inject, struct borrow *borr
 MUST_CHECK struct error *inject_map_entry(struct inject *inject, struct borrow *borrow);
 
 /*
- * What is done while nothing can be unloaded. @entry: where entry was loaded,
- * 0 in mode LOCK_ONLY; @link_map: the loader's record of it, 0 likewise.
- * On error the window must have put back what it did.
+ * What is looked at while nothing can be unloaded, and listed in HA_REGION_CHANGES to
+ * be changed. @link_map: the loader's record of entry; 0 in mode LOCK_ONLY.
  */
 typedef struct error *inject_window(void *context, uint64_t link_map);
 
@@ -87,20 +86,27 @@ struct inject_boot_result {
 void inject_touch(const struct inject *inject, bool boots);
 
 /*
- * Run boot on T: lock, dlopen in mode HA_BOOT_DLOPEN, @window, unlock.
- * @commit_failed is called when T's side of the window timed out after
- * @window had succeeded: what the window did must be put back.
+ * Run boot on T: lock, dlopen in mode HA_BOOT_DLOPEN, @window, changes, unlock.
  *
  * @lock_timeout_us  how long T may try the loader's lock; 0 = once
  * @result           filled on errors too; with let_go the borrow is gone
  *
- * ERROR_BUSY: the lock was not free. ERROR_UNSUPPORTED: dlopen failed, with
- * its text. ERROR_TIMEOUT, ERROR_FAULT, ERROR_GONE, and @window's errors.
+ * ERROR_BUSY: the lock was not free, or T's side of the window timed out: nothing
+ * was changed. ERROR_UNSUPPORTED: dlopen failed, with its text. ERROR_TIMEOUT,
+ * ERROR_FAULT, ERROR_GONE, and the errors of @window and of changes_result(). After
+ * an error the changes may have been made.
  */
 MUST_CHECK struct error *inject_boot(struct inject *inject, struct borrow *borrow,
 				     enum ha_boot_mode mode, uint32_t lock_timeout_us,
-				     inject_window *window, inject_window *commit_failed,
-				     void *context, struct inject_boot_result *result);
+				     inject_window *window, void *context,
+				     struct inject_boot_result *result);
+
+/*
+ * Without boot, with T stopped: have it make the changes of HA_REGION_CHANGES one by
+ * one. Core must be there. ERROR_FAULT: a word was unmapped meanwhile. Errors of
+ * changes_result().
+ */
+MUST_CHECK struct error *inject_change(struct inject *inject, struct borrow *borrow);
 
 /* Close descriptors that are open in the target, and our end of the socket. */
 MUST_CHECK struct error *inject_close(struct inject *inject, struct borrow *borrow);

@@ -4,6 +4,7 @@
  * shared memory, we wait for its messages, do what has to be done in the
  * window, and stop T again.
  */
+#include "injector/changes.h"
 #include "injector/clock.h"
 #include "injector/inject.h"
 #include "injector/message.h"
@@ -105,6 +106,9 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 	boot->done_timeout_us = DONE_TIMEOUT_US;
 	boot->watch_us = borrow_is_apart(borrow) ? WINDOW_WATCH_US : 0;
 	boot_descriptors(inject, boot);
+	changes_clear(shm_region(inject->shm, HA_REGION_CHANGES));
+	boot->changes =
+		inject->journal->shm.address + inject->shm->region[HA_REGION_CHANGES].offset;
 	boot->wipe = inject->journal->gate.address;
 	boot->wipe_size = inject->wipe_size;
 	boot->hide = inject->journal->shm.address;
@@ -203,7 +207,7 @@ static bool window_settle(struct ha_boot *boot, enum ha_window how)
 }
 
 static struct error *window_run(const struct inject *inject, const struct ha_message *hello,
-				inject_window *window, inject_window *commit_failed, void *context)
+				inject_window *window, void *context)
 {
 	struct ha_boot *boot = boot_local(inject);
 	struct error *err = window(context, hello->handle);
@@ -213,10 +217,7 @@ static struct error *window_run(const struct inject *inject, const struct ha_mes
 	(void)!shutdown(inject->socket, SHUT_WR);
 	if (err || settled)
 		return err;
-	err = commit_failed(context, hello->handle);
-	if (err)
-		return err;
-	return error_create(ERROR_BUSY, "the loader's window closed before all slots were written");
+	return error_create(ERROR_BUSY, "the loader's window closed before all slots were listed");
 }
 
 /*
@@ -269,15 +270,17 @@ static struct error *status_error(const struct inject *inject, uint32_t status)
  * descriptor of ours would be left in the target.
  */
 static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inject_window *window,
-			       inject_window *commit_failed, void *context)
+			       void *context)
 {
 	struct error *err, *outcome = NULL;
 	struct ha_message message;
 
 	err = message_wait(inject, borrow, &message);
 	if (!err && message.kind == HA_MESSAGE_HELLO) {
-		outcome = window_run(inject, &message, window, commit_failed, context);
+		outcome = window_run(inject, &message, window, context);
 		err = message_expect(inject, borrow, HA_MESSAGE_DONE, &message);
+		if (!err && !outcome)
+			outcome = changes_result(shm_region(inject->shm, HA_REGION_CHANGES));
 	} else if (!err && message.kind == HA_MESSAGE_DONE) {
 		outcome = status_error(inject, message.status);
 	} else if (!err) {
@@ -297,8 +300,7 @@ static struct error *boot_talk(struct inject *inject, struct borrow *borrow, inj
 }
 
 struct error *inject_boot(struct inject *inject, struct borrow *borrow, enum ha_boot_mode mode,
-			  uint32_t lock_timeout_us, inject_window *window,
-			  inject_window *commit_failed, void *context,
+			  uint32_t lock_timeout_us, inject_window *window, void *context,
 			  struct inject_boot_result *result)
 {
 	struct error *err, *back;
@@ -310,7 +312,7 @@ struct error *inject_boot(struct inject *inject, struct borrow *borrow, enum ha_
 				 boot_remote(inject) + HA_BOOT_STACK_TOP, boot_remote(inject));
 	if (err)
 		return err;
-	err = boot_talk(inject, borrow, window, commit_failed, context);
+	err = boot_talk(inject, borrow, window, context);
 	result_fill(inject, result);
 	if (error_is(err, ERROR_GONE) || error_is(err, ERROR_FAULT))
 		return err;

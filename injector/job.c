@@ -65,7 +65,26 @@ static struct error *slots_drop_unloaded(struct job *job)
 	return err;
 }
 
-/* Entry's words, read as they are and written back but for what is ours to set. */
+static struct ha_changes *changes_of(const struct job *job)
+{
+	return shm_region(job->shm, HA_REGION_CHANGES);
+}
+
+/* A thread that was held up in a stub may read the body of a pair that slots led to before. */
+static struct error *body_change(const struct job *job, uint64_t base, const struct ha_entry *entry,
+				 size_t pair, uint64_t body)
+{
+	uint64_t address = base + HA_ENTRY_DATA + offsetof(struct ha_entry, pairs[0].body) +
+			   pair * sizeof(entry->pairs[0]);
+
+	return changes_add(changes_of(job), address, entry->pairs[pair].body, body,
+			   PROT_READ | PROT_WRITE);
+}
+
+/*
+ * Entry's words, read as they are and written back but for what is ours to set.
+ * Pairs in use are as they were but for their bodies, which are changed later.
+ */
 static struct error *entry_fill(const struct job *job, uint64_t base)
 {
 	const struct ha_core *core = &job->inject.core_header;
@@ -92,15 +111,17 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 	entry.core_xallocx = core_base + core->xallocx;
 	entry.session = job->session;
 	bodies = job->shm->sampling ? entry.sampling_bodies : entry.bodies;
-	for (i = 0; i < job->slots->pair_count; i++) {
+	for (i = 0; i < job->slots->pair_count && !err; i++) {
 		const struct slot_pair *pair = &job->slots->pair[i];
-		const struct function *function = functions_get(pair->function);
+		uint64_t body = base + bodies[functions_get(pair->function)->class];
 
-		entry.pairs[i].call = pair->call;
-		entry.pairs[i].body = base + bodies[function->class];
-		entry.pairs[i].function = pair->function;
-		entry.pairs[i].flags = 0;
+		if (i >= entry.npairs)
+			entry.pairs[i] = (struct ha_pair){pair->call, body, pair->function, 0};
+		else if (entry.pairs[i].body != body)
+			err = body_change(job, base, &entry, i, body);
 	}
+	if (err)
+		return err;
 	if (job->slots->pair_count > entry.npairs)
 		entry.npairs = (uint32_t)job->slots->pair_count;
 	return job->writer.write(job->writer.ctx, base + HA_ENTRY_DATA, &entry,
@@ -138,14 +159,7 @@ struct error *job_hook(struct job *job, uint64_t entry)
 	job->shm->header->entry_high = entry + HA_ENTRY_DATA;
 	slots_place(job->slots, entry);
 	job->journal->slots_written = 1;
-	return slots_write(&job->reader, &job->writer, job->slots, &job->result->slots);
-}
-
-struct error *job_unhook(struct job *job)
-{
-	struct slots_result result;
-
-	return slots_restore(&job->reader, &job->writer, job->modules, job->slots, &result);
+	return slots_write(&job->reader, job->slots, changes_of(job), &job->result->slots);
 }
 
 struct error *job_switch_on(struct job *job)
@@ -160,23 +174,6 @@ struct error *job_switch_on(struct job *job)
 				 job->journal->entry.address + HA_ENTRY_DATA +
 					 offsetof(struct ha_entry, state),
 				 &on, sizeof(on));
-}
-
-void job_observe(const struct memory_reader *reader, struct slots *slots)
-{
-	uint64_t value;
-	size_t i;
-
-	for (i = 0; i < slots->count; i++) {
-		struct slot *slot = &slots->slot[i];
-
-		if (!slot->hook || !memory_try_u64(reader, slot->address, &value))
-			continue;
-		if (value == slot->hook)
-			slot->state = SLOT_WRITTEN;
-		else if (slot->state == SLOT_WRITTEN && value == slot->restore)
-			slot->state = SLOT_RESTORED;
-	}
 }
 
 /* ------------------------------------------------------------------------
@@ -243,47 +240,42 @@ static struct error *window_patch(void *context, uint64_t link_map)
 	return job_hook(job, job->journal->entry.address);
 }
 
-static struct error *window_unpatch(void *context, uint64_t link_map)
-{
-	(void)link_map;
-	return job_unhook(context);
-}
-
 static struct error *window_restore(void *context, uint64_t link_map)
 {
 	struct job *job = context;
 
 	(void)link_map;
-	return slots_restore(&job->reader, &job->writer, job->modules, job->slots,
+	return slots_restore(&job->reader, job->modules, job->slots, changes_of(job),
 			     &job->result->slots);
 }
 
-/* The slots are back: a window that timed out meanwhile changes nothing. */
-static struct error *window_restored(void *context, uint64_t link_map)
+/* T is stopped, and makes the changes one by one. */
+static struct error *stopped_window(struct job *job, struct borrow *borrow, inject_window *window)
 {
-	(void)context;
-	(void)link_map;
-	return NULL;
+	struct error *err;
+
+	changes_clear(changes_of(job));
+	err = window(job, 0);
+	return err ? err : inject_change(&job->inject, borrow);
 }
 
 /*
- * T is stopped, and the loader's lock cannot be taken: there is none (musl,
- * which never unloads), or boot may not run under the target's seccomp filter.
- * If nobody held the lock before and nobody does after, nobody has unloaded.
+ * The loader's lock cannot be taken: there is none (musl, which never unloads), or
+ * boot may not run under the target's seccomp filter. If nobody held the lock
+ * before and nobody does after, nobody has unloaded. If somebody did, words that
+ * are not what they were are as they are, and the next try finds the others done.
  */
-static struct error *unlocked_window(struct job *job, struct borrow *borrow, inject_window *window,
-				     inject_window *commit_failed)
+static struct error *unlocked_window(struct job *job, struct borrow *borrow, inject_window *window)
 {
 	struct error *err = inject_close(&job->inject, borrow);
 
 	if (!err && !job_lock_is_free(job))
 		err = error_create(ERROR_BUSY, "the target's loader is in use by another thread");
 	if (!err)
-		err = window(job, 0);
+		err = stopped_window(job, borrow, window);
 	if (err || job_lock_is_free(job))
 		return err;
-	err = commit_failed(job, 0);
-	return err ? err : error_create(ERROR_BUSY, "the target's loader came into use");
+	return error_create(ERROR_BUSY, "the target's loader came into use");
 }
 
 bool job_can_lock(const struct job *job)
@@ -292,27 +284,25 @@ bool job_can_lock(const struct job *job)
 }
 
 struct error *job_window(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
-			 inject_window *window, inject_window *commit_failed,
-			 struct inject_boot_result *boot)
+			 inject_window *window, struct inject_boot_result *boot)
 {
 	if (!job_can_lock(job))
-		return unlocked_window(job, borrow, window, commit_failed);
-	return inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us, window,
-			   commit_failed, job, boot);
+		return unlocked_window(job, borrow, window);
+	return inject_boot(&job->inject, borrow, HA_BOOT_LOCK_ONLY, lock_timeout_us, window, job,
+			   boot);
 }
 
 /* A window of a later job: the objects are there, boot needs its socket. */
 static struct error *locked_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
-				 inject_window *window, inject_window *commit_failed,
-				 struct inject_boot_result *boot)
+				 inject_window *window, struct inject_boot_result *boot)
 {
 	struct error *err = NULL;
 
 	job->inject.boot_follows = job_can_lock(job);
-	if (job->inject.boot_follows)
+	if (job->inject.boot_follows || job->journal->core.state != JOURNAL_THERE)
 		err = inject_place(&job->inject, borrow);
 	if (!err)
-		err = job_window(job, borrow, lock_timeout_us, window, commit_failed, boot);
+		err = job_window(job, borrow, lock_timeout_us, window, boot);
 	if (err && !boot->let_go && !error_is(err, ERROR_GONE))
 		error_free(inject_close(&job->inject, borrow));
 	return err;
@@ -321,7 +311,7 @@ static struct error *locked_step(struct job *job, struct borrow *borrow, uint32_
 static struct error *patch_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				struct inject_boot_result *boot)
 {
-	return locked_step(job, borrow, lock_timeout_us, window_patch, window_unpatch, boot);
+	return locked_step(job, borrow, lock_timeout_us, window_patch, boot);
 }
 
 /* No thread is in core, and none can enter: state was OFF before a memory barrier. */
@@ -349,10 +339,24 @@ static struct error *restore_step(struct job *job, struct borrow *borrow, uint32
 	struct error *err;
 
 	job->inject.boot_empties = job_can_lock(job) && inject_keeps_filter(&job->inject);
-	err = locked_step(job, borrow, lock_timeout_us, window_restore, window_restored, boot);
+	err = locked_step(job, borrow, lock_timeout_us, window_restore, boot);
 	if (!err && !boot->let_go && core_is_empty(job))
 		err = inject_remove(&job->inject, borrow);
 	return err;
+}
+
+static struct error *unlocked_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
+				   struct inject_boot_result *boot)
+{
+	struct error *err = NULL;
+
+	(void)lock_timeout_us;
+	(void)boot;
+	if (job->journal->core.state != JOURNAL_THERE)
+		err = inject_place(&job->inject, borrow);
+	if (!err)
+		err = inject_close(&job->inject, borrow);
+	return err ? err : stopped_window(job, borrow, window_restore);
 }
 
 static struct error *remove_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
@@ -379,9 +383,18 @@ struct error *job_restore(struct job *job)
 	return job_search(job, &search);
 }
 
+struct error *job_restore_permanent(struct job *job)
+{
+	struct job_search search = {
+		.step = unlocked_step, .takes_no_lock = true, .limit_ms = PATCH_LIMIT_MS};
+
+	return job_search(job, &search);
+}
+
 struct error *job_remove(struct job *job)
 {
-	struct job_search search = {.step = remove_step, .limit_ms = ATTACH_LIMIT_MS};
+	struct job_search search = {
+		.step = remove_step, .takes_no_lock = true, .limit_ms = ATTACH_LIMIT_MS};
 
 	return job_search(job, &search);
 }
@@ -396,7 +409,8 @@ static struct error *clear_step(struct job *job, struct borrow *borrow, uint32_t
 
 struct error *job_clear(struct job *job)
 {
-	struct job_search search = {.step = clear_step, .limit_ms = ATTACH_LIMIT_MS};
+	struct job_search search = {
+		.step = clear_step, .takes_no_lock = true, .limit_ms = ATTACH_LIMIT_MS};
 
 	return job_search(job, &search);
 }

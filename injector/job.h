@@ -6,7 +6,7 @@
  * shared memory: struct job_result and the journal.
  *
  * A slot is ours exactly if it holds its hook; after any job, however it
- * ended, job_observe() brings the plan up to what is.
+ * ended, slots_observe() brings the plan up to what is.
  */
 #ifndef INJECTOR_JOB_H
 #define INJECTOR_JOB_H
@@ -104,6 +104,12 @@ MUST_CHECK struct error *job_patch(struct job *job);
 MUST_CHECK struct error *job_restore(struct job *job);
 
 /*
+ * The same where the loader's lock cannot be had: only for slots of objects that are
+ * never unloaded. Nothing is taken out.
+ */
+MUST_CHECK struct error *job_restore_permanent(struct job *job);
+
+/*
  * In a worker, after entry's state is OFF and nobody is in core: take shm,
  * core and gate out of the target.
  */
@@ -111,9 +117,6 @@ MUST_CHECK struct error *job_remove(struct job *job);
 
 /* In a worker: take out what others of us have left (journal->left), before an attach. */
 MUST_CHECK struct error *job_clear(struct job *job);
-
-/* Bring the plan up to what the slots hold now. */
-void job_observe(const struct memory_reader *reader, struct slots *slots);
 
 /* For the loaders: T can run boot and there is a lock for it to take. */
 bool job_can_lock(const struct job *job);
@@ -123,14 +126,12 @@ bool job_can_lock(const struct job *job);
  */
 MUST_CHECK struct error *job_window(struct job *job, struct borrow *borrow,
 				    uint32_t lock_timeout_us, inject_window *window,
-				    inject_window *commit_failed, struct inject_boot_result *boot);
+				    struct inject_boot_result *boot);
 /*
- * For the loaders, in the window: fill entry's data, place and write the slots of
- * the objects that are still there. Undoes itself on error.
+ * For the loaders, in the window: fill entry's data, place the slots of the objects
+ * that are still there, and list what they are to become.
  */
 MUST_CHECK struct error *job_hook(struct job *job, uint64_t entry);
-/* For the loaders: put back what job_hook() wrote. */
-MUST_CHECK struct error *job_unhook(struct job *job);
 /* For the loaders: have hooks record from now on. */
 MUST_CHECK struct error *job_switch_on(struct job *job);
 

@@ -18,8 +18,9 @@ struct job_place {
 struct job_search {
 	job_step *step;
 	bool needs_safe_point;
-	bool boots; /* the step runs boot on T */
-	bool undo;  /* take everything out of the target when the step fails */
+	bool boots;	    /* the step runs boot on T */
+	bool takes_no_lock; /* the step may be done whoever owns the loader's lock */
+	bool undo;	    /* take everything out of the target when the step fails */
 	uint64_t limit_ms;
 	uint64_t still_limit_ms; /* without a thread that was found to have moved; 0 = any time */
 	unsigned int lock_busy;	 /* times that the lock was not free */

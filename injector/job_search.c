@@ -193,7 +193,7 @@ static struct error *thread_try(struct job *job, struct job_search *search, pid_
 	still_note(search, borrow, refused);
 	if (refused) {
 		err = error_create(ERROR_BUSY, "%s", job->result->refusal);
-	} else if (!job_lock_is_free(job) && !lock_timeout_us) {
+	} else if (!search->takes_no_lock && !lock_timeout_us && !job_lock_is_free(job)) {
 		search->lock_busy++;
 		refused = true;
 		err = error_create(ERROR_BUSY, "the target's loader is in use by another thread");

@@ -69,12 +69,6 @@ static struct error *window_again(void *context, uint64_t link_map)
 	return job_hook(job, job->journal->entry.address);
 }
 
-static struct error *window_failed(void *context, uint64_t link_map)
-{
-	(void)link_map;
-	return job_unhook(context);
-}
-
 static struct error *dlopen_attach(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				   struct inject_boot_result *boot)
 {
@@ -85,8 +79,7 @@ static struct error *dlopen_attach(struct job *job, struct borrow *borrow, uint3
 	err = inject_place(&job->inject, borrow);
 	if (!err)
 		err = inject_boot(&job->inject, borrow, again ? HA_BOOT_LOCK_ONLY : HA_BOOT_DLOPEN,
-				  lock_timeout_us, again ? window_again : window_loaded,
-				  window_failed, job, boot);
+				  lock_timeout_us, again ? window_again : window_loaded, job, boot);
 	return err ? err : job_switch_on(job);
 }
 

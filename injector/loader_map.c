@@ -23,12 +23,6 @@ static struct error *window_mapped(void *context, uint64_t link_map)
 	return job_hook(job, job->journal->entry.address);
 }
 
-static struct error *window_failed(void *context, uint64_t link_map)
-{
-	(void)link_map;
-	return job_unhook(context);
-}
-
 static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				struct inject_boot_result *boot)
 {
@@ -41,7 +35,7 @@ static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t
 		err = inject_map_entry(&job->inject, borrow);
 	if (err)
 		return err;
-	err = job_window(job, borrow, lock_timeout_us, window_mapped, window_failed, boot);
+	err = job_window(job, borrow, lock_timeout_us, window_mapped, boot);
 	return err ? err : job_switch_on(job);
 }
 

@@ -524,7 +524,7 @@ static struct error *attach_with(struct session *session, const struct loader *l
 	err = session_work(session, &job, attach_work, PROFILE_PAUSE_ATTACH, err);
 	if (session->journal->entry.state == JOURNAL_THERE) {
 		slots_place(&session->slots, session->journal->entry.address);
-		job_observe(&session->memory, &session->slots);
+		slots_observe(&session->memory, &session->slots);
 	}
 	if (!err)
 		session->loader = loader;

@@ -177,7 +177,7 @@ MUST_CHECK struct error *session_interval(struct session *session);
 MUST_CHECK struct error *session_budget(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: the reader has scanned. */
 void session_budget_scanned(struct session *session, uint64_t elapsed_ns);
-/* For session_*.c: slots that hold our hooks, as of the last job_observe(). */
+/* For session_*.c: slots that hold our hooks, as of the last slots_observe(). */
 size_t session_slots_hooked(const struct session *session);
 /* For session_*.c: a job for session_work(), which is to follow whatever fails. */
 MUST_CHECK struct error *session_job(struct session *session, struct job *ret);

@@ -28,8 +28,10 @@ static struct error *slots_check(struct session *session)
 	struct slots_result result = {0};
 	struct error *err;
 
-	err = slots_verify(&session->memory, &session->writer, &session->slots, &result);
+	err = slots_verify(&session->memory, &session->slots, &result);
 	session->rebound_slots += result.written;
+	if (result.written)
+		session->modules_due_ns = 0;
 	return err;
 }
 
@@ -86,7 +88,9 @@ static struct error *modules_patch(struct session *session)
 
 	err = session_job(session, &job);
 	err = session_work(session, &job, patch_work, PROFILE_PAUSE_UPDATE, err);
-	job_observe(&session->memory, &session->slots);
+	slots_observe(&session->memory, &session->slots);
+	if (!err)
+		slots_tried(&session->slots);
 	session->profile->coverage.slots = session_slots_hooked(session);
 	return err;
 }

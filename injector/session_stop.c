@@ -102,6 +102,11 @@ static struct error *job_in_worker(struct session *session, worker_function *wor
 	return session_work(session, &job, work, kind, err);
 }
 
+static struct error *restore_permanent_work(void *context)
+{
+	return job_restore_permanent(context);
+}
+
 /*
  * The loader's lock could not be had: slots of modules that are never unloaded
  * are put back without it. Those of others keep leading to entry, which
@@ -109,7 +114,6 @@ static struct error *job_in_worker(struct session *session, worker_function *wor
  */
 static void permanent_restore(struct session *session)
 {
-	struct slots_result result = {0};
 	size_t i;
 
 	for (i = 0; i < session->slots.count; i++) {
@@ -119,24 +123,23 @@ static void permanent_restore(struct session *session)
 		if (slot->state == SLOT_WRITTEN && !(module && module->is_permanent))
 			slot->state = SLOT_LOST;
 	}
-	error_free(slots_restore(&session->memory, &session->writer, &session->modules,
-				 &session->slots, &result));
+	error_free(job_in_worker(session, restore_permanent_work, PROFILE_PAUSE_STOP));
 }
 
 static struct error *slots_put_back(struct session *session)
 {
 	struct error *err = NULL;
 
-	job_observe(&session->memory, &session->slots);
+	slots_observe(&session->memory, &session->slots);
 	if (!session_slots_hooked(session))
 		return NULL;
 	err = session_modules_update(session, NULL, NULL);
 	if (!err)
 		err = job_in_worker(session, restore_work, PROFILE_PAUSE_STOP);
-	job_observe(&session->memory, &session->slots);
+	slots_observe(&session->memory, &session->slots);
 	if (error_is(err, ERROR_BUSY) && session_slots_hooked(session)) {
 		permanent_restore(session);
-		job_observe(&session->memory, &session->slots);
+		slots_observe(&session->memory, &session->slots);
 	}
 	return err;
 }
@@ -372,7 +375,7 @@ struct error *session_restore(struct session *session, size_t *slots_ret)
 	if (session->journal->entry.state != JOURNAL_THERE)
 		return NULL;
 	slots_place(&session->slots, session->journal->entry.address);
-	job_observe(&session->memory, &session->slots);
+	slots_observe(&session->memory, &session->slots);
 	*slots_ret = session_slots_hooked(session);
 	session->attached = true;
 	return session_stop(session);

@@ -69,6 +69,8 @@ static uint64_t region_size(enum ha_region_id region, const struct shm_options *
 	switch (region) {
 	case HA_REGION_BOOT:
 		return HA_BOOT_SIZE;
+	case HA_REGION_CHANGES:
+		return sizeof(struct ha_changes);
 	case HA_REGION_MODULES:
 		return 256 * MIB; /* some 10,000 versions of a list of 800 modules */
 	case HA_REGION_TABLES:

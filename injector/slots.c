@@ -71,53 +71,6 @@ static struct error *slots_read(const struct memory_reader *memory, const struct
 	return NULL;
 }
 
-static struct error *slot_write(const struct memory_writer *writer, const struct slot *slot,
-				uint64_t value)
-{
-	struct error *err = writer->write(writer->ctx, slot->address, &value, sizeof(value));
-
-	return err ? error_prefix(err, "slot at 0x%llx", (unsigned long long)slot->address) : NULL;
-}
-
-/*
- * After the writes. A value that lazy binding put there in between is no
- * failure: slots_verify() writes again.
- */
-static struct error *slots_expect_written(const struct memory_reader *memory,
-					  const struct slots *slots, const bool *fresh)
-{
-	CLEANUP(freep) struct memory_word *words = NULL;
-	struct error *err = slots_read(memory, slots, &words);
-
-	for (size_t i = 0; i < slots->count && !err; i++) {
-		const struct slot *slot = &slots->slot[i];
-
-		if (!fresh[i] ||
-		    (words[i].ok && (words[i].value == slot->hook || words[i].value == slot->call)))
-			continue;
-		err = error_create(
-			ERROR_FAULT, "the slot at 0x%llx reads 0x%llx after 0x%llx was written",
-			(unsigned long long)slot->address, (unsigned long long)words[i].value,
-			(unsigned long long)slot->hook);
-	}
-	return err;
-}
-
-/* Puts restore back whatever is there; used for slots that this call has just written. */
-static void undo_writes(const struct memory_writer *writer, struct slots *slots, const bool *fresh)
-{
-	for (size_t i = slots->count; i-- > 0;) {
-		struct slot *slot = &slots->slot[i];
-		struct error *err;
-
-		if (!fresh[i])
-			continue;
-		err = slot_write(writer, slot, slot->restore);
-		slot->state = err ? SLOT_WRITTEN : SLOT_PLANNED;
-		error_free(err);
-	}
-}
-
 /* Is @slot to be written? Otherwise its state says why not. */
 static bool slot_settle(struct slot *slot, const struct memory_word *word,
 			struct slots_result *result)
@@ -140,16 +93,13 @@ static bool slot_settle(struct slot *slot, const struct memory_word *word,
 	return true;
 }
 
-struct error *slots_write(const struct memory_reader *memory, const struct memory_writer *writer,
-			  struct slots *slots, struct slots_result *ret)
+struct error *slots_write(const struct memory_reader *memory, struct slots *slots,
+			  struct ha_changes *changes, struct slots_result *ret)
 {
-	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
 	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
 	struct error *err;
 
-	if (!fresh)
-		return error_memory();
 	if (!slots->entry)
 		return error_create(ERROR_NOT_FOUND, "the slots have no entry object to point to");
 	err = slots_read(memory, slots, &words);
@@ -159,20 +109,13 @@ struct error *slots_write(const struct memory_reader *memory, const struct memor
 		if ((slot->state != SLOT_PLANNED && slot->state != SLOT_RESTORED) ||
 		    !slot_settle(slot, &words[i], &result))
 			continue;
-		/* Recorded before it is made. */
-		slot->state = SLOT_WRITTEN;
-		fresh[i] = true;
 		result.written++;
-		err = slot_write(writer, slot, slot->hook);
+		err = changes_add(changes, slot->address, words[i].value, slot->hook,
+				  slot->protection);
 	}
 	if (!err)
-		err = slots_expect_written(memory, slots, fresh);
-	if (err) {
-		undo_writes(writer, slots, fresh);
-		return err;
-	}
-	*ret = result;
-	return NULL;
+		*ret = result;
+	return err;
 }
 
 /* ---- verifying */
@@ -199,29 +142,23 @@ static bool slot_was_rebound(struct slot *slot, const struct memory_word *word,
 	return true;
 }
 
-struct error *slots_verify(const struct memory_reader *memory, const struct memory_writer *writer,
-			   struct slots *slots, struct slots_result *ret)
+struct error *slots_verify(const struct memory_reader *memory, struct slots *slots,
+			   struct slots_result *ret)
 {
-	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
 	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
-	struct error *err;
+	struct error *err = slots_read(memory, slots, &words);
 
-	if (!fresh)
-		return error_memory();
-	err = slots_read(memory, slots, &words);
 	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
 
 		if (slot->state != SLOT_WRITTEN || !slot_was_rebound(slot, &words[i], &result))
 			continue;
 		slot->rebound++;
-		fresh[i] = true;
+		slot->found = words[i].value;
+		slot->state = SLOT_PLANNED;
 		result.written++;
-		err = slot_write(writer, slot, slot->hook);
 	}
-	if (!err && result.written)
-		err = slots_expect_written(memory, slots, fresh);
 	if (!err)
 		*ret = result;
 	return err;
@@ -255,63 +192,54 @@ static bool slot_is_ours(struct slot *slot, const struct memory_word *word,
 	return false;
 }
 
-/* After the writes: which of them have stuck? Returns an error for the first that did not. */
-static struct error *slots_expect_restored(const struct memory_reader *memory, struct slots *slots,
-					   const bool *fresh, struct slots_result *result)
+struct error *slots_restore(const struct memory_reader *memory, const struct modules *modules,
+			    struct slots *slots, struct ha_changes *changes,
+			    struct slots_result *ret)
+{
+	CLEANUP(freep) struct memory_word *words = NULL;
+	struct slots_result result = {0};
+	struct error *err = slots_read(memory, slots, &words);
+
+	for (size_t i = slots->count; i-- > 0 && !err;) {
+		struct slot *slot = &slots->slot[i];
+
+		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], modules, &result))
+			continue;
+		result.restored++;
+		err = changes_add(changes, slot->address, slot->hook, slot->restore,
+				  slot->protection);
+	}
+	if (!err)
+		*ret = result;
+	return err;
+}
+
+void slots_tried(struct slots *slots)
+{
+	for (size_t i = 0; i < slots->count; i++) {
+		struct slot *slot = &slots->slot[i];
+
+		if (slot->state == SLOT_PLANNED && slot->rebound++ == REBOUND_MAX)
+			slot->state = SLOT_SKIPPED;
+	}
+}
+
+void slots_observe(const struct memory_reader *memory, struct slots *slots)
 {
 	CLEANUP(freep) struct memory_word *words = NULL;
 	struct error *err = slots_read(memory, slots, &words);
 
-	if (err)
-		return err;
-	for (size_t i = 0; i < slots->count; i++) {
+	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
 
-		if (!fresh[i])
+		if (!slot->hook || !words[i].ok)
 			continue;
-		if (words[i].ok && (words[i].value != slot->hook || slot->hook == slot->restore)) {
+		if (words[i].value == slot->hook && slot->hook != slot->restore)
+			slot->state = SLOT_WRITTEN;
+		else if (slot->state == SLOT_WRITTEN && words[i].value == slot->restore)
 			slot->state = SLOT_RESTORED;
-			result->restored++;
-			continue;
-		}
-		result->failed++;
-		if (!err)
-			err = error_create(ERROR_FAULT, "the slot at 0x%llx keeps its old value",
-					   (unsigned long long)slot->address);
 	}
-	return err;
-}
-
-struct error *slots_restore(const struct memory_reader *memory, const struct memory_writer *writer,
-			    const struct modules *modules, struct slots *slots,
-			    struct slots_result *ret)
-{
-	CLEANUP(freep) bool *fresh = calloc(slots->count + 1, sizeof(bool));
-	CLEANUP(freep) struct memory_word *words = NULL;
-	struct slots_result result = {0};
-	struct error *first;
-
-	if (!fresh)
-		return error_memory();
-	first = slots_read(memory, slots, &words);
-	if (first)
-		return first;
-	for (size_t i = slots->count; i-- > 0;) {
-		struct slot *slot = &slots->slot[i];
-		struct error *err;
-
-		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], modules, &result))
-			continue;
-		err = slot_write(writer, slot, slot->restore);
-		fresh[i] = !err;
-		result.failed += err != NULL;
-		error_keep_first(&first, err);
-	}
-	error_keep_first(&first, slots_expect_restored(memory, slots, fresh, &result));
-	*ret = result;
-	if (first)
-		return error_prefix(first, "%zu slots could not be put back", result.failed);
-	return NULL;
+	error_free(err);
 }
 
 /* ---- copies of the functions' addresses */

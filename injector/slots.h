@@ -13,11 +13,14 @@
  *	hook      the stub of the (function, call) pair
  *
  * Slots may be written and restored only while no object can be unloaded: the
- * loader's lock is held by the borrowed thread, or it cannot run.
+ * loader's lock is held by the borrowed thread, or it cannot run. Threads of the
+ * target read them meanwhile, so what is to be written is only listed here
+ * (injector/changes.h), and looked at when it has been made.
  */
 #ifndef INJECTOR_SLOTS_H
 #define INJECTOR_SLOTS_H
 
+#include "injector/changes.h"
 #include "injector/loaderinfo.h"
 #include "injector/memory.h"
 #include "injector/modules.h"
@@ -37,15 +40,16 @@ struct slot {
 	uint64_t found; /* what it held when planned; hook if inherited from an earlier attach */
 	uint64_t restore;
 	uint64_t call;
-	uint64_t hook;	   /* 0 until slots_place() */
-	uint32_t module;   /* struct module.id */
-	uint16_t function; /* index into functions.h's table */
-	uint16_t pair;	   /* index into slots.pair */
-	uint8_t kind;	   /* enum reference_kind */
-	uint8_t state;	   /* enum slot_state */
-	uint8_t rebound;   /* times that it was written again */
-	bool unbound;	   /* was not yet bound when planned */
-	bool inherited;	   /* held an entry stub already */
+	uint64_t hook;	    /* 0 until slots_place() */
+	uint32_t module;    /* struct module.id */
+	uint16_t function;  /* index into functions.h's table */
+	uint16_t pair;	    /* index into slots.pair */
+	uint8_t kind;	    /* enum reference_kind */
+	uint8_t state;	    /* enum slot_state */
+	uint8_t rebound;    /* times that it was written again */
+	uint8_t protection; /* PROT_* of its page when planned */
+	bool unbound;	    /* was not yet bound when planned */
+	bool inherited;	    /* held an entry stub already */
 };
 
 /* Why a reference is not hooked. The first five take nothing from coverage. */
@@ -123,42 +127,45 @@ void slots_place(struct slots *slots, uint64_t entry);
 void slots_inherit(struct slots *slots, const struct slots *old);
 
 struct slots_result {
-	size_t written;	 /* slots_write, slots_verify: slots (re)written now */
+	size_t written;	 /* slots_write: slots to be written now; slots_verify: to be written again
+			  */
 	size_t already;	 /* held the hook before */
 	size_t skipped;	 /* changed since they were planned */
 	size_t lost;	 /* hold somebody else's value */
-	size_t restored; /* slots_restore */
-	size_t gone;	 /* slots_restore: object unloaded */
-	size_t failed;	 /* slots_restore: could not be written */
+	size_t restored; /* slots_restore: slots to be put back, or that are back */
+	size_t gone;	 /* object unloaded */
 };
 
 /*
- * Write all planned slots, free-type first. Each is read right before; one
- * that changed is skipped (bound meanwhile to the planned call: fine). If a
- * write fails or does not stick, all that this call wrote is put back and the
- * error returned. slots_place() must have been called.
+ * List the writes of all planned slots, free-type first. Each is read right before;
+ * one that changed is skipped (bound meanwhile to the planned call: fine).
+ * slots_place() must have been called. Until the changes are made and
+ * slots_observe() has looked, the slots stay as they were.
  */
-MUST_CHECK struct error *slots_write(const struct memory_reader *memory,
-				     const struct memory_writer *writer, struct slots *slots,
-				     struct slots_result *ret);
+MUST_CHECK struct error *slots_write(const struct memory_reader *memory, struct slots *slots,
+				     struct ha_changes *changes, struct slots_result *ret);
 
 /*
  * Read all written slots again. One that lazy binding in flight has overwritten
- * is written again, at most 3 times in its life; anything else is lost.
+ * is planned again, at most 3 times in its life; anything else is lost.
  */
-MUST_CHECK struct error *slots_verify(const struct memory_reader *memory,
-				      const struct memory_writer *writer, struct slots *slots,
+MUST_CHECK struct error *slots_verify(const struct memory_reader *memory, struct slots *slots,
 				      struct slots_result *ret);
 
 /*
- * Put back every written slot that still holds its hook and whose object is
- * still the same in @modules (which must be fresh), in the opposite order.
- * Goes on after a failing slot. May be called again for what failed.
+ * List what puts back every written slot that still holds its hook and whose object
+ * is still the same in @modules (which must be fresh), in the opposite order. May
+ * be called again for what was not changed.
  */
 MUST_CHECK struct error *slots_restore(const struct memory_reader *memory,
-				       const struct memory_writer *writer,
 				       const struct modules *modules, struct slots *slots,
-				       struct slots_result *ret);
+				       struct ha_changes *changes, struct slots_result *ret);
+
+/* All planned slots were tried: one that was so too often is skipped from now on. */
+void slots_tried(struct slots *slots);
+
+/* Bring the states up to what the slots hold now: hooks, or what they were given back. */
+void slots_observe(const struct memory_reader *memory, struct slots *slots);
 
 /*
  * Count copies of the hooked functions' addresses in writable memory outside

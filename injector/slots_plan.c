@@ -8,6 +8,7 @@
 #include "resolver/cleanup.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 /* The entry object of an earlier attach: its stubs stand in some slots perhaps. */
 struct registry {
@@ -205,9 +206,14 @@ static struct error *plan_slot(struct plan *plan, const struct module *module,
 		.function = reference->function,
 		.kind = reference->kind,
 	};
+	const struct map *map = maps_find(plan->maps, slot.address);
 	int skip = -1;
 	struct error *err;
 
+	if (map)
+		slot.protection =
+			(uint8_t)((map->read ? PROT_READ : 0) | (map->write ? PROT_WRITE : 0) |
+				  (map->exec ? PROT_EXEC : 0));
 	if (!memory_try_u64(plan->memory, slot.address, &slot.found))
 		return add_skip(plan, &slot, SLOT_SKIP_UNREADABLE);
 	if (reference->ifunc)

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 4u
+#define HA_ABI	 5u
 
 #define HA_PAGE	 4096u
 
@@ -194,8 +194,9 @@ struct ha_core {
 	uint32_t realloc_begin;
 	uint32_t realloc_end;
 	uint32_t xallocx;
-	uint32_t boot; /* void boot(struct ha_boot *): see below */
-	uint32_t pad[4];
+	uint32_t boot;	 /* void boot(struct ha_boot *): see below */
+	uint32_t change; /* see struct ha_change */
+	uint32_t pad[3];
 };
 _Static_assert(sizeof(struct ha_core) == 56, "ha_core");
 
@@ -235,6 +236,7 @@ _Static_assert(sizeof(struct ha_frame) == 56, "ha_frame");
  */
 enum ha_region_id {
 	HA_REGION_BOOT,	      /* struct ha_boot, then the boot stack, then the sigreturn frame */
+	HA_REGION_CHANGES,    /* struct ha_changes, for boot */
 	HA_REGION_MODULES,    /* struct ha_module_index, append-only versions */
 	HA_REGION_TABLES,     /* unwind tables (struct ha_table), append-only */
 	HA_REGION_STACKS,     /* struct ha_stack_index, append-only versions */
@@ -702,6 +704,7 @@ struct ha_shm {
  *	trylock the loader's lock, at most lock_timeout_us
  *	dlopen(path)		(mode DLOPEN only)
  *	send HELLO, wait for window to leave WAITING, at most window_timeout_us
+ *	make the changes	(window GO only)
  *	unlock, put dlerror and errno back
  *	close close_fds, send DONE, close the socket
  *	wait at most done_timeout_us to be stopped; then, if nobody took over
@@ -714,9 +717,44 @@ enum ha_boot_mode {
 
 enum ha_window {
 	HA_WINDOW_WAITING = 0,
-	HA_WINDOW_GO = 1,	 /* I  by compare-and-swap: slots are written, keep the object */
-	HA_WINDOW_TIMED_OUT = 2, /* P  by compare-and-swap: the injector must put everything back */
-	HA_WINDOW_ABORT = 3,	 /* I  by compare-and-swap: slots are as they were */
+	HA_WINDOW_GO = 1,	 /* I  by compare-and-swap: make the changes */
+	HA_WINDOW_TIMED_OUT = 2, /* P  by compare-and-swap: nothing will be changed */
+	HA_WINDOW_ABORT = 3,	 /* I  by compare-and-swap: nothing is to be changed */
+};
+
+/*
+ * A word that threads of the target read while it is changed: a slot, a pair's
+ * body. Its thread changes it, by one compare-and-swap. The kernel does not
+ * promise to store a word at once: where it copies byte by byte (rep movsb, on
+ * processors that have FSRM), a thread that reads meanwhile jumps to a mixture
+ * of the two addresses.
+ *
+ * Outside of boot, T makes one change at a time at ha_core.change: compare rax with
+ * the word at rdi, and store rdx; then make the system call r8, and return.
+ */
+struct ha_change {
+	uint64_t address; /* a multiple of 8 */
+	uint64_t expected;
+	uint64_t value; /* stored if the word is @expected */
+	uint32_t page;	/* index into ha_changes.page */
+	uint32_t pad;
+};
+
+/* Slots of a program that is linked with -z relro lie in pages that cannot be written to. */
+struct ha_change_page {
+	uint64_t address;
+	uint32_t protection; /* PROT_*: what the page has, and gets back */
+	int32_t error;	     /* P  -errno: words on it are not changed, or it stayed writable */
+};
+
+#define HA_CHANGES_MAX	    32768u
+#define HA_CHANGE_PAGES_MAX 8192u
+struct ha_changes {
+	uint32_t count, page_count; /* I */
+	uint32_t made;		    /* P  1: all that could be changed is */
+	uint32_t pad;
+	struct ha_change_page page[HA_CHANGE_PAGES_MAX];
+	struct ha_change change[HA_CHANGES_MAX]; /* in this order */
 };
 
 enum ha_restorer {
@@ -769,6 +807,7 @@ struct ha_boot {
 	uint64_t hide, hide_size;   /* for MADV_DONTDUMP */
 	uint64_t empty, empty_size; /* for MADV_DONTNEED, last; may fail */
 	uint64_t sigframe;	    /* address for rsp at rt_sigreturn; 0 = there is none */
+	uint64_t changes;	    /* address of struct ha_changes; 0 = there are none */
 	char path[64];
 
 	/* P */

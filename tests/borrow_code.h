@@ -32,6 +32,9 @@ uint64_t code_count(void);
 /* To be run on T: return at once, to nowhere. */
 uint64_t code_return(void);
 
+/* What ha_core.change is in core. */
+uint64_t code_change(void);
+
 enum code_fault {
 	CODE_SEGV,
 	CODE_BUS, /* argument: address in a mapping beyond the end of its file */

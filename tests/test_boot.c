@@ -4,6 +4,7 @@
  * itself plays the injector. A recursive mutex stands for the loader's lock,
  * the rest is real: dlopen, dlerror, errno, entry.
  */
+#include "injector/changes.h"
 #include "injector/payload_image.h"
 #include "resolver/cleanup.h"
 #include "tests/hooked.h"
@@ -338,6 +339,147 @@ START_TEST(long_explanation_is_cut)
 }
 END_TEST
 
+/* ---- changes */
+
+#define OLD UINT64_C(0x00007f827e9fa6e0) /* differ in most bytes */
+#define NEW UINT64_C(0x000055c99d4a5086)
+
+static struct ha_changes *changes;
+
+/* A page of one word behind the other, all OLD. */
+static uint64_t *words_map(int protection)
+{
+	uint64_t *words =
+		mmap(NULL, HA_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(words, MAP_FAILED);
+	for (size_t i = 0; i < HA_PAGE / sizeof(*words); i++)
+		words[i] = OLD;
+	ck_assert_int_eq(mprotect(words, HA_PAGE, protection), 0);
+	return words;
+}
+
+static void change_add(const uint64_t *word, uint64_t expected, uint64_t value, int protection)
+{
+	if (!changes)
+		changes = calloc(1, sizeof(*changes));
+	assert_ok(changes_add(changes, address(word), expected, value, (uint32_t)protection));
+}
+
+static void changes_run(enum ha_window window)
+{
+	boot->mode = HA_BOOT_LOCK_ONLY;
+	boot->changes = address(changes);
+	boot_begin();
+	assert_message(HA_MESSAGE_HELLO, HA_BOOT_LOCKED);
+	window_close(window);
+	assert_done(HA_BOOT_UNLOCKED);
+	assert_put_back();
+}
+
+/* By what the kernel says when it is asked to store there. */
+static bool is_writable(const uint64_t *word)
+{
+	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	uint64_t kept = *word;
+	bool written = read(fd, (void *)(uintptr_t)address(word), 8) == 8;
+
+	close(fd);
+	if (written)
+		*(volatile uint64_t *)(uintptr_t)address(word) = kept;
+	return written;
+}
+
+START_TEST(changes_words_wherever_they_are)
+{
+	uint64_t *open = words_map(PROT_READ | PROT_WRITE), *closed = words_map(PROT_READ);
+
+	change_add(&open[3], OLD, NEW, PROT_READ | PROT_WRITE);
+	change_add(&closed[3], OLD, NEW, PROT_READ);
+	change_add(&open[511], OLD, NEW, PROT_READ | PROT_WRITE);
+	change_add(&open[4], NEW, 0, PROT_READ | PROT_WRITE); /* holds something else */
+	ck_assert_uint_eq(changes->page_count, 2);
+	changes_run(HA_WINDOW_GO);
+	assert_ok(changes_result(changes));
+	ck_assert_uint_eq(open[3], NEW);
+	ck_assert_uint_eq(open[511], NEW);
+	ck_assert_uint_eq(open[4], OLD);
+	ck_assert_uint_eq(closed[3], NEW);
+	ck_assert_uint_eq(closed[4], OLD);
+	ck_assert(is_writable(open));
+	ck_assert(!is_writable(closed));
+}
+END_TEST
+
+/* The loader has closed one since the plan, and the program opened the other. */
+START_TEST(finds_out_itself_which_pages_are_closed)
+{
+	uint64_t *open = words_map(PROT_READ | PROT_WRITE), *closed = words_map(PROT_READ);
+
+	change_add(open, OLD, NEW, PROT_READ);
+	change_add(closed, OLD, NEW, PROT_READ | PROT_WRITE);
+	changes_run(HA_WINDOW_GO);
+	assert_ok(changes_result(changes));
+	ck_assert_uint_eq(*open, NEW);
+	ck_assert_uint_eq(*closed, NEW);
+	ck_assert(is_writable(open));
+	ck_assert(!is_writable(closed));
+}
+END_TEST
+
+START_TEST(leaves_out_pages_that_cannot_be_opened)
+{
+	uint64_t *open = words_map(PROT_READ | PROT_WRITE), *gone = words_map(PROT_READ);
+
+	change_add(gone, OLD, NEW, PROT_READ);
+	change_add(open, OLD, NEW, PROT_READ | PROT_WRITE);
+	ck_assert_int_eq(munmap(gone, HA_PAGE), 0);
+	changes_run(HA_WINDOW_GO);
+	assert_fails(changes_result(changes), ERROR_MEMORY);
+	ck_assert_int_eq(changes->page[0].error, -ENOMEM);
+	ck_assert_uint_eq(*open, NEW);
+}
+END_TEST
+
+START_TEST(changes_nothing_without_go)
+{
+	uint64_t *words = words_map(PROT_READ | PROT_WRITE);
+
+	change_add(words, OLD, NEW, PROT_READ | PROT_WRITE);
+	changes_run(HA_WINDOW_ABORT);
+	assert_fails(changes_result(changes), ERROR_BUSY);
+	ck_assert_uint_eq(*words, OLD);
+}
+END_TEST
+
+static void *mixture_look(void *word)
+{
+	uint64_t value;
+
+	do
+		value = __atomic_load_n((uint64_t *)word, __ATOMIC_RELAXED);
+	while (value == OLD || value == NEW);
+	return value ? word : NULL; /* 0 ends it */
+}
+
+/* The offset in its page is one at which the kernel's copy does it byte by byte. */
+START_TEST(no_thread_sees_a_mixture)
+{
+	uint64_t *word = words_map(PROT_READ) + 3;
+	pthread_t reader;
+	void *mixture;
+
+	ck_assert_int_eq(pthread_create(&reader, NULL, mixture_look, word), 0);
+	for (int i = 0; i < 30000; i++)
+		change_add(word, i & 1 ? NEW : OLD, i & 1 ? OLD : NEW, PROT_READ);
+	change_add(word, OLD, 0, PROT_READ);
+	changes_run(HA_WINDOW_GO);
+	assert_ok(changes_result(changes));
+	ck_assert_int_eq(pthread_join(reader, &mixture), 0);
+	ck_assert_ptr_null(mixture);
+}
+END_TEST
+
 START_TEST(window_times_out)
 {
 	boot->window_timeout_us = 3000;
@@ -556,6 +698,11 @@ Suite *boot_suite(void)
 	tcase_add_test(tcase, unknown_lock_is_left_out);
 	tcase_add_test(tcase, failed_dlopen_is_explained);
 	tcase_add_test(tcase, long_explanation_is_cut);
+	tcase_add_test(tcase, changes_words_wherever_they_are);
+	tcase_add_test(tcase, finds_out_itself_which_pages_are_closed);
+	tcase_add_test(tcase, leaves_out_pages_that_cannot_be_opened);
+	tcase_add_test(tcase, changes_nothing_without_go);
+	tcase_add_test(tcase, no_thread_sees_a_mixture);
 	tcase_add_test(tcase, window_times_out);
 	tcase_add_test(tcase, peer_is_closed_and_mappings_are_advised_first);
 	tcase_add_test(tcase, descriptors_that_are_the_programs_by_now_are_left_alone);

@@ -60,6 +60,7 @@ static void spin_with_handlers(struct board *board)
 	handler_board = board;
 	handle(SIGRTMIN);
 	handle(SIGSEGV);
+	handle(SIGTRAP);
 	signal(SIGPROF, tick);
 	setitimer(ITIMER_PROF, &timer, NULL);
 	spin(board);
@@ -97,6 +98,48 @@ START_TEST(thousand_queued_signals_all_arrive)
 	/* The timer goes on, too. */
 	ticks = victim.board->word[TICKS];
 	ck_assert(wait_for(&victim.board->word[TICKS], ticks + 3));
+	victim_stop(&victim);
+}
+END_TEST
+
+START_TEST(changes_are_made_under_signals)
+{
+	volatile uint64_t *word;
+	struct victim victim;
+
+	victim_start(&victim, spin_with_handlers);
+	word = &victim.board->word[COUNTED];
+	for (uint64_t i = 0; i < 50; i++) {
+		struct borrow *borrow = victim_borrow(&victim);
+
+		for (uint64_t k = 1; k <= 10; k++) {
+			send(&victim, k % 3 ? SIGRTMIN : SIGTRAP, 1);
+			*word = k;
+			assert_ok(borrow_change(borrow, code_change(), (uint64_t)word, k, ~k));
+			ck_assert_uint_eq(*word, ~k);
+			assert_ok(borrow_change(borrow, code_change(), (uint64_t)word, k, 1));
+			ck_assert_uint_eq(*word, ~k);
+		}
+		victim_return(borrow);
+	}
+	/* All queued ones, and at least one of those that do not queue. */
+	ck_assert(wait_for(&victim.board->word[HANDLED], 50 * 7 + 1));
+	victim_expect_progress(&victim);
+	victim_stop(&victim);
+}
+END_TEST
+
+START_TEST(change_of_what_is_not_there_is_a_fault)
+{
+	struct victim victim;
+	struct borrow *borrow;
+
+	victim_start(&victim, spin_with_handlers);
+	borrow = victim_borrow(&victim);
+	assert_fails(borrow_change(borrow, code_change(), 0x1000, 0, 1), ERROR_FAULT);
+	borrow_call_getpid(borrow, &victim, 1);
+	victim_return(borrow);
+	victim_expect_progress(&victim);
 	victim_stop(&victim);
 }
 END_TEST
@@ -414,6 +457,8 @@ Suite *borrow_signals_suite(void)
 	tcase_set_timeout(signals, TIMEOUT_S);
 	tcase_set_timeout(jobs, TIMEOUT_S);
 	tcase_add_test(signals, thousand_queued_signals_all_arrive);
+	tcase_add_test(signals, changes_are_made_under_signals);
+	tcase_add_test(signals, change_of_what_is_not_there_is_a_fault);
 	tcase_add_test(signals, signals_during_a_run_arrive_after_it);
 	tcase_add_test(signals, sent_segv_during_a_run_is_kept_with_its_value);
 	tcase_add_test(signals, sent_segv_between_calls_is_kept_with_its_value);

@@ -125,6 +125,18 @@ void arch_set_syscall(struct arch_registers *registers, uint64_t gadget, long nu
 	regs->r9 = args[5];
 }
 
+void arch_set_change(struct arch_registers *registers, uint64_t pc, uint64_t address,
+		     uint64_t expected, uint64_t value, long number)
+{
+	struct user_regs_struct *regs = user_regs(registers);
+
+	regs_enter(regs, pc);
+	regs->rdi = address;
+	regs->rax = expected;
+	regs->rdx = value;
+	regs->r8 = (uint64_t)number;
+}
+
 int64_t arch_syscall_result(const struct arch_registers *registers)
 {
 	return (int64_t)user_regs_const(registers)->rax;

@@ -39,11 +39,15 @@
 #define RTLD_NOW	2
 #define MSG_DONTWAIT	0x40
 #define MSG_NOSIGNAL	0x4000
+#define PROT_WRITE	2
 #define MADV_DONTNEED	4
 #define MADV_DONTDUMP	16
 #define MADV_WIPEONFORK 18
 #define POLLRDHUP	0x2000
 #define EINTR		4
+#define FUTEX_WAKE_OP	5
+#define FUTEX_PRIVATE	128
+#define FUTEX_ADD_0	0x10000000 /* FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0) */
 
 struct pollfd {
 	int fd;
@@ -222,7 +226,7 @@ static bool loader_open(struct ha_boot *boot)
  */
 
 /*
- * The window: the injector writes slots until it changes the word, or until
+ * The window: the injector looks at slots until it changes the word, or until
  * time is up or it is gone; then the word is ours to change, and the injector
  * that comes too late sees that. It wakes us by ending its side of the socket,
  * and so does its death: nothing is read, since the number may be another
@@ -247,6 +251,69 @@ static void window_wait(struct ha_boot *boot)
 	word_change(&boot->window, HA_WINDOW_WAITING, HA_WINDOW_TIMED_OUT);
 }
 
+/* ------------------------------------------------------------------------
+ * Changes
+ */
+
+/* The kernel adds 0 to the word at @address, and wakes nobody. */
+static bool can_write(uint64_t address)
+{
+	uint32_t unused = 0;
+
+	return syscall6(__NR_futex, (uint64_t)&unused, FUTEX_WAKE_OP | FUTEX_PRIVATE, 0, 0, address,
+			FUTEX_ADD_0) >= 0;
+}
+
+static int32_t page_protect(const struct ha_change_page *page, uint32_t protection)
+{
+	return (int32_t)syscall6(__NR_mprotect, page->address, HA_PAGE, protection, 0, 0, 0);
+}
+
+/*
+ * All that cannot be written to is made so first and closed last: the order of the
+ * changes goes from page to page. Only what is found closed is closed again:
+ * the loader, or the program, may have opened or closed a page since the plan.
+ */
+static void pages_open(struct ha_changes *changes)
+{
+	for (uint32_t i = 0; i < changes->page_count; i++) {
+		struct ha_change_page *page = &changes->page[i];
+
+		if (can_write(page->address)) {
+			page->protection |= PROT_WRITE;
+			continue;
+		}
+		page->protection &= ~(uint32_t)PROT_WRITE;
+		page->error = page_protect(page, page->protection | PROT_WRITE);
+	}
+}
+
+static void pages_close(struct ha_changes *changes)
+{
+	for (uint32_t i = 0; i < changes->page_count; i++) {
+		struct ha_change_page *page = &changes->page[i];
+
+		if (!page->error && !(page->protection & PROT_WRITE))
+			page->error = page_protect(page, page->protection);
+	}
+}
+
+static void changes_make(struct ha_changes *changes)
+{
+	pages_open(changes);
+	for (uint32_t i = 0; i < changes->count; i++) {
+		struct ha_change *change = &changes->change[i];
+		uint64_t expected = change->expected;
+
+		if (!changes->page[change->page].error)
+			__atomic_compare_exchange_n((uint64_t *)change->address, &expected,
+						    change->value, false, __ATOMIC_SEQ_CST,
+						    __ATOMIC_SEQ_CST);
+	}
+	pages_close(changes);
+	__atomic_store_n(&changes->made, 1, __ATOMIC_RELEASE);
+}
+
 /* All that happens while the loader's lock is ours. */
 static void loader_session(struct ha_boot *boot)
 {
@@ -259,6 +326,8 @@ static void loader_session(struct ha_boot *boot)
 		boot->loaded_ns = now_ns();
 		status_set(boot, HA_BOOT_LOCKED);
 		window_wait(boot);
+		if (boot->changes && word_read(&boot->window) == HA_WINDOW_GO)
+			changes_make((struct ha_changes *)boot->changes);
 		loader_unlock(boot);
 		status_set(boot, HA_BOOT_UNLOCKED);
 	} else {

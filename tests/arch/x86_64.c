@@ -181,6 +181,7 @@ RUNNABLE(restore_avx, RUIN_GENERAL RUIN_BASE RUIN_AVX WAIT_AND_RESTORE)
 RUNNABLE(restore_avx512, RUIN_GENERAL RUIN_BASE RUIN_AVX512 WAIT_AND_RESTORE)
 RUNNABLE(count, "1: incq (%rdi); pause; jmp 1b\n")
 RUNNABLE(return_at_once, "ret\n")
+RUNNABLE(change_word, "lock cmpxchg %rdx, (%rdi); mov %r8d, %eax; syscall; ret\n")
 RUNNABLE(raise_segv, "xor %eax, %eax; movl $1, 64(%rax); jmp .\n")
 RUNNABLE(raise_bus, "movl $1, (%rdi); jmp .\n")
 RUNNABLE(raise_ill, "ud2\n")
@@ -218,6 +219,11 @@ uint64_t code_count(void)
 uint64_t code_return(void)
 {
 	return (uint64_t)return_at_once;
+}
+
+uint64_t code_change(void)
+{
+	return (uint64_t)change_word;
 }
 
 /* ---- restartable sequences */

@@ -25,6 +25,19 @@ core_boot:
 	.cfi_endproc
 	.size	core_boot, . - core_boot
 
+	/* ha_core.change, see struct ha_change. */
+	.hidden	core_change
+	.globl	core_change
+	.type	core_change, @function
+core_change:
+	.cfi_startproc
+	lock cmpxchg %rdx, (%rdi)
+	mov	%r8d, %eax
+	syscall
+	ret
+	.cfi_endproc
+	.size	core_change, . - core_change
+
 	/* void boot_sigreturn(uint64_t sigframe): never returns. */
 	.hidden	boot_sigreturn
 	.globl	boot_sigreturn
