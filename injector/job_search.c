@@ -162,8 +162,11 @@ static void still_note(struct job_search *search, const struct borrow *borrow, b
 /* Take out what a failed step brought in, before T is handed back. */
 static struct error *step_undo(struct job *job, struct borrow *borrow, struct error *cause)
 {
-	struct error *err = inject_remove(&job->inject, borrow);
+	struct error *err;
 
+	/* The gate is zeroed when it opens, and the frame in it with it: another one. */
+	error_free(borrow_guard(borrow, 0, 0));
+	err = inject_remove(&job->inject, borrow);
 	/* The cause matters more; what could not be taken out stays in the journal. */
 	error_free(err);
 	return cause;
@@ -328,9 +331,7 @@ struct error *job_search(struct job *job, struct job_search *search)
 	unsigned int tries, timeouts = 0;
 	size_t count;
 
-	err = used_settle(job);
-	if (!err)
-		err = threads_read(job->target, &threads);
+	err = threads_read(job->target, &threads);
 	if (!err)
 		err = threads_rank(job->target, &threads, &tids, &count);
 	threads_deinit(&threads);
@@ -344,7 +345,10 @@ struct error *job_search(struct job *job, struct job_search *search)
 	search->moved_ns = clock_now_ns();
 	inject_touch(&job->inject, search->boots);
 	for (tries = 0;; tries++) {
-		err = thread_try(job, search, thread_next(job, search, tids, count));
+		/* Once let go, it may yet be on its way out of boot. */
+		err = used_settle(job);
+		if (!err)
+			err = thread_try(job, search, thread_next(job, search, tids, count));
 		timeouts += error_is(err, ERROR_TIMEOUT);
 		if (!err || !may_retry(job, err) ||
 		    (is_over(search, deadline_ns) && !is_first_timeout(err, timeouts)))

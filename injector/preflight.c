@@ -19,8 +19,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#define MAPS_NEEDED	    16u /* mappings that an attach adds at most */
-#define FDS_NEEDED	    5u	/* socket, core, shm, entry, and dlopen's own of entry */
+#define MAPS_NEEDED	    128u /* that an attach adds: its own, and for a moment parts of others */
+#define FDS_NEEDED	    5u	 /* socket, core, shm, entry, and dlopen's own of entry */
 #define SECCOMP_STRICT	    1u
 #define OTHER_LIMIT_MS	    20000 /* an attach or an end of another heapattach takes less */
 #define OTHER_WAIT_MS	    5
