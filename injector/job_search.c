@@ -331,7 +331,9 @@ struct error *job_search(struct job *job, struct job_search *search)
 	unsigned int tries, timeouts = 0;
 	size_t count;
 
-	err = threads_read(job->target, &threads);
+	err = used_settle(job);
+	if (!err)
+		err = threads_read(job->target, &threads);
 	if (!err)
 		err = threads_rank(job->target, &threads, &tids, &count);
 	threads_deinit(&threads);
@@ -343,9 +345,10 @@ struct error *job_search(struct job *job, struct job_search *search)
 	if (count > JOB_THREADS_ASKED)
 		count = JOB_THREADS_ASKED;
 	search->moved_ns = clock_now_ns();
+	/* Nobody runs boot any more, whose stack this wipes. */
 	inject_touch(&job->inject, search->boots);
 	for (tries = 0;; tries++) {
-		/* Once let go, it may yet be on its way out of boot. */
+		/* One that the last try has let go may be on its way out of boot yet. */
 		err = used_settle(job);
 		if (!err)
 			err = thread_try(job, search, thread_next(job, search, tids, count));

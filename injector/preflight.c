@@ -612,7 +612,7 @@ static struct error *ended_or(const struct check *check, struct error *err)
 	if (!err || error_is(err, ERROR_GONE))
 		return err;
 	gone = procfacts_read(check->proc, check->result->pid, &now);
-	if (!gone && (now.virtual_bytes || !check->facts.virtual_bytes))
+	if (!gone && (now.virtual_bytes || now.kernel_thread))
 		return err;
 	error_free(gone);
 	error_free(err);
