@@ -609,7 +609,8 @@ static struct error *ended_or(const struct check *check, struct error *err)
 	struct procfacts now;
 	struct error *gone;
 
-	if (!err || error_is(err, ERROR_GONE))
+	/* ESRCH is ERROR_GONE, too, but in the words of a call. */
+	if (!err || (error_is(err, ERROR_GONE) && !error_errno(err)))
 		return err;
 	gone = procfacts_read(check->proc, check->result->pid, &now);
 	if (!gone && (now.virtual_bytes || now.kernel_thread))
