@@ -159,7 +159,7 @@ static void exit_now(void)
 START_TEST(refuses_a_zombie)
 {
 	fork_other(exit_now);
-	expect_error_soon(other, ERROR_GONE, "has ended", "parent");
+	expect_error_soon(other, ERROR_GONE, "only its parent has not noticed", "parent");
 }
 END_TEST
 
