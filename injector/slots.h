@@ -127,8 +127,7 @@ void slots_place(struct slots *slots, uint64_t entry);
 void slots_inherit(struct slots *slots, const struct slots *old);
 
 struct slots_result {
-	size_t written;	 /* slots_write: slots to be written now; slots_verify: to be written again
-			  */
+	size_t written;	 /* slots_write, slots_verify: slots to be (re)written */
 	size_t already;	 /* held the hook before */
 	size_t skipped;	 /* changed since they were planned */
 	size_t lost;	 /* hold somebody else's value */
