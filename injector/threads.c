@@ -210,6 +210,17 @@ void threads_deinit(struct threads *threads)
 
 /* ---- whom to ask */
 
+/* Of the thread, not of the process. False where the kernel does not tell. */
+static bool has_children(const struct target *target, pid_t tid)
+{
+	char text[16];
+	struct error *err = read_file(target, tid, "children", text, sizeof(text));
+	bool some = !err && text[0] != '\0';
+
+	error_free(err);
+	return some;
+}
+
 bool thread_may_be_borrowed(const struct thread *thread)
 {
 	return !thread->kernel && !(thread->flags & PF_EXITING) && !strchr("DXZ", thread->state);
@@ -224,6 +235,7 @@ struct candidate {
 enum {
 	CLASS_MAIN,
 	CLASS_HAS_RUN,
+	CLASS_PARENT,
 	CLASS_HARDLY_RUN,
 	CLASS_TRACED,
 };
@@ -232,9 +244,11 @@ static unsigned int class_of(const struct target *target, const struct thread *t
 {
 	if (thread->state == 't')
 		return CLASS_TRACED;
-	if (thread->tid == target_pid(target))
-		return CLASS_MAIN;
-	return thread->cpu_time > HARDLY_RUN_TICKS ? CLASS_HAS_RUN : CLASS_HARDLY_RUN;
+	if (thread->tid != target_pid(target) && thread->cpu_time <= HARDLY_RUN_TICKS)
+		return CLASS_HARDLY_RUN;
+	if (has_children(target, thread->tid))
+		return CLASS_PARENT;
+	return thread->tid == target_pid(target) ? CLASS_MAIN : CLASS_HAS_RUN;
 }
 
 static int compare_candidate(const void *a, const void *b)

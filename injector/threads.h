@@ -65,7 +65,10 @@ bool thread_may_be_borrowed(const struct thread *thread);
 
 /*
  * The threads that may be borrowed, best first: the main thread, then the
- * others by CPU time. Threads that have hardly run come last, since an
+ * others by CPU time. After those come threads that have children of their
+ * own: the SIGCHLD of a child that ends while its parent is traced is not
+ * dropped, though nobody handles it, but wakes another thread, whose
+ * epoll_wait() returns EINTR. Threads that have hardly run come last, since an
  * allocation on one makes an arena for it. Threads that somebody else traces
  * (state t) come at the very end, so that the error names the tracer.
  *

@@ -60,6 +60,17 @@ static void three_threads(struct board *board)
 		pause();
 }
 
+/* And a child of the main thread. */
+static void three_threads_and_a_child(struct board *board)
+{
+	if (fork() == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	three_threads(board);
+}
+
 static const struct thread *find(const struct threads *threads, uint64_t tid)
 {
 	for (size_t i = 0; i < threads->count; i++) {
@@ -157,6 +168,26 @@ START_TEST(main_thread_first_then_by_time_idle_last)
 	ck_assert_uint_eq(count, 3);
 	ck_assert_int_eq(order[0], victim.pid);
 	ck_assert_int_eq(order[1], (pid_t)victim.board->word[TID_BUSY]);
+	ck_assert_int_eq(order[2], (pid_t)victim.board->word[TID_IDLE]);
+	threads_deinit(&threads);
+	victim_stop(&victim);
+}
+END_TEST
+
+START_TEST(parents_after_those_that_have_run)
+{
+	CLEANUP(freep) pid_t *order = NULL;
+	struct threads threads;
+	struct victim victim;
+	size_t count;
+
+	victim_start(&victim, three_threads_and_a_child);
+	wait_ms(100);
+	assert_ok(threads_read(victim.target, &threads));
+	assert_ok(threads_rank(victim.target, &threads, &order, &count));
+	ck_assert_uint_eq(count, 3);
+	ck_assert_int_eq(order[0], (pid_t)victim.board->word[TID_BUSY]);
+	ck_assert_int_eq(order[1], victim.pid);
 	ck_assert_int_eq(order[2], (pid_t)victim.board->word[TID_IDLE]);
 	threads_deinit(&threads);
 	victim_stop(&victim);
@@ -316,6 +347,7 @@ Suite *threads_suite(void)
 	tcase_add_test(reading, ended_process_has_no_threads);
 	suite_add_tcase(suite, reading);
 	tcase_add_test(choice, main_thread_first_then_by_time_idle_last);
+	tcase_add_test(choice, parents_after_those_that_have_run);
 	tcase_add_test(choice, order_of_many_kinds);
 	tcase_add_test(choice, nobody_to_ask_is_no_error);
 	tcase_add_test(choice, parent_of_vfork_is_not_asked);
