@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-#include "injector/shm.h"
+#include "injector/shm_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,23 +16,6 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
-
-/* First segment of the live table: 128 Ki buckets, 393,000 cells, 8 MiB. */
-#define FIRST_SEGMENT_BUCKETS 131072ull
-
-/*
- * A segment is added when half of the newest one's cells are taken. A block finds
- * a place in one that is nearly full, but then searches take several buckets.
- * How full it is is estimated from so many buckets, evenly spread.
- */
-#define FILL_SAMPLE 256ull
-
-/*
- * Where memory is short, a segment may be smaller than the one before, but not
- * by more than this: each operation looks into all segments.
- */
-#define SEGMENT_SHRINK	      4u
-#define SEGMENT_BUCKETS_LEAST (FIRST_SEGMENT_BUCKETS / 8)
 
 /*
  * Sites whose sums are touched ahead in every stripe, for threads that have not
@@ -133,11 +115,7 @@ void *shm_region(const struct shm *shm, enum ha_region_id region)
 	return (uint8_t *)shm->header + shm->region[region].offset;
 }
 
-/*
- * Give pages to a range now. The kernel charges a memfd's page to whoever
- * touches it first; a target at its memory limit must not be that one.
- */
-static struct error *pages_touch(struct shm *shm, uint64_t offset, uint64_t size)
+struct error *shm_pages_touch(struct shm *shm, uint64_t offset, uint64_t size)
 {
 	if (!size)
 		return NULL;
@@ -149,123 +127,6 @@ static struct error *pages_touch(struct shm *shm, uint64_t offset, uint64_t size
 	return NULL;
 }
 
-/* The next segment: twice the last one, or as large as there is room. 0 buckets: there is none. */
-static struct ha_segment segment_next(const struct shm *shm)
-{
-	const struct ha_region *live = &shm->region[HA_REGION_LIVE];
-	struct ha_segment next = {live->offset, FIRST_SEGMENT_BUCKETS};
-	uint64_t end = live->offset + live->size, least = SEGMENT_BUCKETS_LEAST;
-
-	if (shm->segments == HA_SEGMENTS)
-		return (struct ha_segment){0};
-	if (shm->segments) {
-		const struct ha_segment *last = &shm->segment[shm->segments - 1];
-
-		next.offset = last->offset + last->buckets * sizeof(struct ha_bucket);
-		next.buckets = last->buckets * (shm->segments > 1 ? 2 : 1);
-		if (least < last->buckets / SEGMENT_SHRINK)
-			least = last->buckets / SEGMENT_SHRINK;
-	}
-	while (next.buckets > least &&
-	       (next.buckets * sizeof(struct ha_bucket) > shm->room.segments ||
-		next.offset + next.buckets * sizeof(struct ha_bucket) > end))
-		next.buckets /= 2;
-	return next.buckets > least ? next : (struct ha_segment){0};
-}
-
-static struct error *segment_add(struct shm *shm)
-{
-	struct ha_shm *header = shm->header;
-	struct ha_segment next = segment_next(shm);
-	uint64_t count = shm->segments, size = next.buckets * sizeof(struct ha_bucket);
-	struct error *err;
-
-	if (!next.buckets)
-		return NULL;
-	err = pages_touch(shm, next.offset, size);
-	if (err)
-		return err;
-	hugepage_join((uint8_t *)shm->header + next.offset, size);
-	shm->room.segments -= size < shm->room.segments ? size : shm->room.segments;
-	shm->segment[count] = next;
-	shm->segments = count + 1;
-	header->segment[count] = shm->segment[count];
-	/* Pairs with the payload's acquire load of segments. */
-	__atomic_store_n(&header->segments, count + 1, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-/* What was found in a few buckets. */
-struct look {
-	uint64_t cells, taken;
-	double bytes;
-};
-
-double shm_block_weight(const struct shm *shm, uint64_t size, uint8_t mark)
-{
-	uint32_t rate = HA_MARK_RATE(mark);
-	double interval = rate < shm->rates ? (double)shm->interval[rate] : 1;
-
-	return interval > 1 ? -1 / expm1(-((double)size + 1) / interval) : 1;
-}
-
-/*
- * Pages of buckets are chosen by a hash of the block's page, so any few will
- * do; one bucket of each page that is looked at, not always the same one.
- */
-static void segment_look(const struct shm *shm, const struct ha_segment *segment, uint64_t count,
-			 struct look *look)
-{
-	const struct ha_bucket *buckets =
-		(const struct ha_bucket *)((const uint8_t *)shm->header + segment->offset);
-	uint64_t step = segment->buckets / count, i, k;
-
-	for (i = 0; i < count; i++) {
-		const struct ha_bucket *bucket = &buckets[i * step + i % step];
-
-		for (k = 0; k < HA_CELLS; k++) {
-			uint64_t size = HA_VALUE_SIZE(bucket->value[k]);
-
-			if (!__atomic_load_n(&bucket->key[k], __ATOMIC_RELAXED))
-				continue;
-			look->taken++;
-			look->bytes += (double)size * shm_block_weight(shm, size, bucket->mark[k]);
-		}
-	}
-	look->cells += count * HA_CELLS;
-}
-
-static bool is_half_full(const struct shm *shm)
-{
-	struct look look = {0};
-
-	segment_look(shm, &shm->segment[shm->segments - 1], FILL_SAMPLE, &look);
-	return look.taken * 2 >= look.cells;
-}
-
-bool shm_can_grow(const struct shm *shm)
-{
-	return segment_next(shm).buckets != 0;
-}
-
-struct shm_live shm_live(const struct shm *shm)
-{
-	struct shm_live live = {0};
-	struct look look = {0};
-
-	for (uint64_t i = 0; i < shm->segments; i++)
-		live.cells += shm->segment[i].buckets * HA_CELLS;
-	for (uint64_t i = 0; i < shm->segments; i++) {
-		const struct ha_segment *segment = &shm->segment[i];
-
-		segment_look(shm, segment,
-			     1 + 2 * FILL_SAMPLE * HA_CELLS * segment->buckets / live.cells, &look);
-	}
-	live.permille = (uint32_t)(look.taken * 1000 / look.cells);
-	live.bytes = look.bytes * (double)live.cells / (double)look.cells;
-	return live;
-}
-
 /* Touch what stripe @i has for the sites from @first up to @end. */
 static struct error *stripe_touch(struct shm *shm, uint64_t i, uint64_t first, uint64_t end)
 {
@@ -273,13 +134,13 @@ static struct error *stripe_touch(struct shm *shm, uint64_t i, uint64_t first, u
 			sizeof(struct ha_stripe);
 	uint64_t variances = shm->region[HA_REGION_VARIANCES].offset +
 			     i * shm->site_capacity * sizeof(struct ha_variances);
-	struct error *err = pages_touch(shm, sums + first * sizeof(struct ha_sums),
-					(end - first) * sizeof(struct ha_sums));
+	struct error *err = shm_pages_touch(shm, sums + first * sizeof(struct ha_sums),
+					    (end - first) * sizeof(struct ha_sums));
 
 	if (err || !shm->variances)
 		return err;
-	return pages_touch(shm, variances + first * sizeof(struct ha_variances),
-			   (end - first) * sizeof(struct ha_variances));
+	return shm_pages_touch(shm, variances + first * sizeof(struct ha_variances),
+			       (end - first) * sizeof(struct ha_variances));
 }
 
 static struct error *histograms_touch(struct shm *shm, uint64_t i, uint64_t end)
@@ -291,8 +152,8 @@ static struct error *histograms_touch(struct shm *shm, uint64_t i, uint64_t end)
 
 	if (first >= end)
 		return NULL;
-	err = pages_touch(shm, histograms + first * sizeof(struct ha_histograms),
-			  (end - first) * sizeof(struct ha_histograms));
+	err = shm_pages_touch(shm, histograms + first * sizeof(struct ha_histograms),
+			      (end - first) * sizeof(struct ha_histograms));
 	if (!err)
 		shm->histograms_touched[i] = end;
 	return err;
@@ -349,7 +210,7 @@ static struct error *arena_touch(struct shm *shm, uint64_t bytes)
 		bytes = bodies->size;
 	if (bytes <= shm->arena_touched)
 		return NULL;
-	err = pages_touch(shm, bodies->offset + shm->arena_touched, bytes - shm->arena_touched);
+	err = shm_pages_touch(shm, bodies->offset + shm->arena_touched, bytes - shm->arena_touched);
 	if (!err)
 		shm->arena_touched = bytes;
 	return err;
@@ -422,7 +283,7 @@ static struct error *tables_touch(struct shm *shm)
 	for (i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
 		const struct ha_region *region = &shm->region[whole[i]];
 
-		err = pages_touch(shm, region->offset, region->size);
+		err = shm_pages_touch(shm, region->offset, region->size);
 		if (err)
 			return err;
 	}
@@ -532,7 +393,7 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 		return error_os(errno, "cannot map %llu MiB of shared memory",
 				(unsigned long long)(shm->size / MIB));
 	shm->header = base;
-	err = pages_touch(shm, 0, HA_PAGE);
+	err = shm_pages_touch(shm, 0, HA_PAGE);
 	if (err)
 		return err;
 	header_fill(shm, options);
@@ -542,15 +403,15 @@ struct error *shm_create(const struct shm_options *options, struct shm **ret)
 	if (!err)
 		err = tables_touch(shm);
 	if (!err && options->capture_every)
-		err = pages_touch(shm, shm->region[HA_REGION_CAPTURES].offset,
-				  shm->region[HA_REGION_CAPTURES].size);
+		err = shm_pages_touch(shm, shm->region[HA_REGION_CAPTURES].offset,
+				      shm->region[HA_REGION_CAPTURES].size);
 	shm->sites_wanted = SITES_AHEAD < shm->site_capacity ? SITES_AHEAD : shm->site_capacity;
 	if (!err)
 		err = stripes_touch(shm);
 	if (!err)
 		err = arena_touch(shm, ARENA_AHEAD);
 	if (!err)
-		err = segment_add(shm);
+		err = shm_live_begin(shm);
 	if (err)
 		return err;
 	*ret = take(shm);
@@ -663,9 +524,7 @@ struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 
 	__atomic_store_n(&shm->header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
 	err = sites_touch(shm);
-	if (!err && is_half_full(shm))
-		err = segment_add(shm);
-	return err;
+	return err ? err : shm_live_tick(shm);
 }
 
 void shm_release(struct shm *shm)
@@ -683,7 +542,9 @@ uint64_t shm_held_bytes(const struct shm *shm)
 {
 	struct stat st;
 
-	return fstat(shm->fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+	if (fstat(shm->fd, &st))
+		return 0;
+	return (uint64_t)st.st_blocks * 512 + shm->next.size - shm->next.touched;
 }
 
 void shm_set_room(struct shm *shm, const struct shm_room *room)

@@ -29,6 +29,14 @@ struct shm_room {
 /* What reader and profile keep of a site: 560 bytes were measured, for stacks of 20 frames. */
 #define SHM_SITE_PRIVATE_BYTES 640ull
 
+/* A segment of the live table that is being made ready; no size: there is none. */
+struct shm_next {
+	struct ha_segment segment;
+	uint64_t size;	  /* in bytes */
+	uint64_t touched; /* so many of its bytes have their pages */
+	uint64_t joined;  /* and so many are of huge ones, or cannot be */
+};
+
 struct shm {
 	int fd;		       /* the memfd, sealed against resizing */
 	struct ha_shm *header; /* start of our mapping */
@@ -42,6 +50,7 @@ struct shm {
 	uint64_t stripe_size;
 	uint64_t segments;
 	struct ha_segment segment[HA_SEGMENTS];
+	struct shm_next next;
 	bool sampling;
 	uint32_t rates; /* intervals known to the payload: the first of interval[] */
 	uint64_t interval[HA_RATES];
@@ -119,7 +128,7 @@ const struct ha_sums *shm_sums(const struct shm *shm, uint64_t stripe, uint64_t 
 /* Sites that the payload has made so far, at most site_capacity. */
 uint64_t shm_sites_made(const struct shm *shm);
 
-/* Memory that the memfd holds now, whoever has touched it. */
+/* Memory that the memfd holds, whoever has touched it, or that it is about to take. */
 uint64_t shm_held_bytes(const struct shm *shm);
 
 /* Whether the live table can get one more segment. */

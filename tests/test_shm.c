@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 #include "tests/tests.h"
 
+#include "injector/hugepage.h"
 #include "injector/shm.h"
 
 #include <pthread.h>
@@ -142,6 +143,60 @@ START_TEST(live_table_grows_when_half_full)
 	assert_ok(shm_tick(shm, 30));
 	ck_assert_uint_eq(shm->header->segments, 3);
 	ck_assert_uint_eq(shm->header->segment[2].buckets, 2 * shm->header->segment[1].buckets);
+}
+END_TEST
+
+/* Its memory is taken at a third, and counted at once. */
+START_TEST(next_segment_is_made_ready_in_steps)
+{
+	const uint64_t step = 16 << 20;
+	const struct shm_next *next = &shm->next;
+	uint64_t held, offset;
+
+	for (int i = 0; i < 2; i++) {
+		newest_segment_fill(60);
+		assert_ok(shm_tick(shm, 10));
+	}
+	held = shm_held_bytes(shm);
+	newest_segment_fill(20);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(next->size, 0);
+	ck_assert_uint_eq(shm_held_bytes(shm), held);
+	newest_segment_fill(40);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(next->size, 2 * step);
+	ck_assert_uint_eq(next->touched, step);
+	ck_assert_uint_eq(shm_held_bytes(shm), held + 2 * step);
+	for (uint64_t i = 0; i < next->size / HUGEPAGE_SIZE; i++)
+		assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(next->touched, 2 * step);
+	ck_assert_uint_eq(next->joined, 2 * step);
+	ck_assert_uint_eq(shm_held_bytes(shm), held + 2 * step);
+	ck_assert_uint_eq(shm->header->segments, 3);
+	offset = next->segment.offset;
+	newest_segment_fill(60);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm->header->segments, 4);
+	ck_assert_uint_eq(shm->header->segment[3].offset, offset);
+	ck_assert_uint_eq(next->size, 0);
+	ck_assert_uint_eq(shm_held_bytes(shm), held + 2 * step);
+}
+END_TEST
+
+/* Whoever needs it does not wait for huge pages. */
+START_TEST(next_segment_is_there_when_needed)
+{
+	for (int i = 0; i < 2; i++) {
+		newest_segment_fill(60);
+		assert_ok(shm_tick(shm, 10));
+	}
+	newest_segment_fill(40);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_lt(shm->next.touched, shm->next.size);
+	newest_segment_fill(60);
+	assert_ok(shm_tick(shm, 10));
+	ck_assert_uint_eq(shm->header->segments, 4);
+	ck_assert_uint_eq(shm->next.size, 0);
 }
 END_TEST
 
@@ -357,6 +412,8 @@ Suite *shm_suite(void)
 	tcase_add_test(tcase, old_module_list_stays_when_a_new_one_comes);
 	tcase_add_test(tcase, full_region_is_an_error_and_keeps_the_last_list);
 	tcase_add_test(tcase, live_table_grows_when_half_full);
+	tcase_add_test(tcase, next_segment_is_made_ready_in_steps);
+	tcase_add_test(tcase, next_segment_is_there_when_needed);
 	tcase_add_test(tcase, live_table_stays_within_its_bound);
 	tcase_add_test(tcase, live_table_takes_the_room_that_there_is);
 	tcase_add_test(tcase, fill_is_that_of_all_segments);
