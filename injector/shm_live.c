@@ -95,7 +95,9 @@ static void next_publish(struct shm *shm)
 	shm->segments = count + 1;
 	shm->next = (struct shm_next){0};
 	header->segment[count] = shm->segment[count];
-	/* Pairs with the payload's acquire load of segments. */
+	/* Both pair with the payload's acquire loads. */
+	__atomic_store_n(&header->newest, ha_newest(&shm->segment[count], count + 1),
+			 __ATOMIC_RELEASE);
 	__atomic_store_n(&header->segments, count + 1, __ATOMIC_RELEASE);
 }
 

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 5u
+#define HA_ABI	 6u
 
 #define HA_PAGE	 4096u
 
@@ -340,6 +340,30 @@ struct ha_segment {
 	uint64_t offset;  /* I  from the start of shm */
 	uint64_t buckets; /* I  a power of two */
 };
+
+/*
+ * The newest segment in one word, so that offset and size are read together:
+ *
+ *	     63      62       12    11   6    5       0
+ *	 has older    offset, page-aligned     hash shift
+ *
+ * A hash of 64 bits, shifted right by so much, is the number of one of its
+ * pages. 0: there is no segment, or its buckets are less than two pages or
+ * don't begin at one.
+ */
+#define HA_NEWEST_OLDER		(1ull << 63)
+#define HA_NEWEST_OFFSET(word)	((word) & ~(HA_NEWEST_OLDER | (HA_PAGE - 1)))
+#define HA_NEWEST_SHIFT(word)	((word)&63)
+#define HA_SEGMENT_SHIFT(pages) (64 - (uint64_t)__builtin_ctzll(pages))
+
+static inline uint64_t ha_newest(const struct ha_segment *newest, uint64_t segments)
+{
+	uint64_t pages = newest->buckets * sizeof(struct ha_bucket) / HA_PAGE;
+
+	if (pages < 2 || newest->offset % HA_PAGE)
+		return 0;
+	return newest->offset | HA_SEGMENT_SHIFT(pages) | (segments > 1 ? HA_NEWEST_OLDER : 0);
+}
 
 /*
  * Sums of one site in one stripe. In exact mode each event adds its size and
@@ -677,6 +701,7 @@ struct ha_shm {
 	uint64_t module_index; /* I  offset of the current struct ha_module_index */
 	uint64_t stack_index;  /* I  offset of the current struct ha_stack_index */
 	uint64_t segments;     /* I  live table segments in use */
+	uint64_t newest;       /* I  the last one of them in one word, see HA_NEWEST */
 	struct ha_segment segment[HA_SEGMENTS]; /* I */
 
 	uint32_t site_next __attribute__((aligned(64))); /* P  next site number; starts at 1 */

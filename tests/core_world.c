@@ -100,6 +100,8 @@ void world_add_segment(struct world *world, uint64_t buckets)
 		abort();
 	shm->segment[shm->segments] = (struct ha_segment){live->offset + world->live_used, buckets};
 	world->live_used += size;
+	__atomic_store_n(&shm->newest, ha_newest(&shm->segment[shm->segments], shm->segments + 1),
+			 __ATOMIC_RELEASE);
 	__atomic_store_n(&shm->segments, shm->segments + 1, __ATOMIC_RELEASE);
 }
 

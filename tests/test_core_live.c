@@ -38,19 +38,31 @@ static void teardown(void)
 	world_deinit(&world);
 }
 
+/* As the recorder does: first where it is fast. */
+static enum live_insert insert(uint64_t ptr, const struct live_block *block, struct live_block *old)
+{
+	if (live_insert_first(live_prefetch(world.shm, ptr), ptr, block))
+		return LIVE_INSERTED;
+	return live_insert(world.shm, ptr, block, old);
+}
+
+static bool take_out(uint64_t ptr, struct live_block *ret)
+{
+	return live_take_first(world.shm, ptr, ret) || live_take(world.shm, ptr, ret);
+}
+
 static enum live_insert put(uint64_t ptr, uint64_t size, uint32_t site)
 {
 	struct live_block block = {.size = size, .site = site, .tick = 3}, old;
 
-	return live_insert(world.shm, live_bucket(world.shm, ptr), ptr, &block, &old);
+	return insert(ptr, &block, &old);
 }
 
 static bool take_is(uint64_t ptr, uint64_t size, uint32_t site)
 {
 	struct live_block block;
 
-	return live_take(world.shm, ptr, &block) && block.size == size && block.site == site &&
-	       block.tick == 3;
+	return take_out(ptr, &block) && block.size == size && block.site == site && block.tick == 3;
 }
 
 static void assert_empty(void)
@@ -66,7 +78,7 @@ START_TEST(takes_what_was_inserted)
 
 	ck_assert_int_eq(put(FIRST, 100, 5), LIVE_INSERTED);
 	ck_assert(take_is(FIRST, 100, 5));
-	ck_assert(!live_take(world.shm, FIRST, &none));
+	ck_assert(!take_out(FIRST, &none));
 	assert_empty();
 }
 END_TEST
@@ -95,11 +107,10 @@ START_TEST(replaces_a_block_that_was_not_freed)
 	struct live_block block = {.size = 32, .site = 2}, old;
 
 	put(FIRST, 16, 1);
-	ck_assert_int_eq(live_insert(world.shm, live_bucket(world.shm, FIRST), FIRST, &block, &old),
-			 LIVE_REPLACED);
+	ck_assert_int_eq(insert(FIRST, &block, &old), LIVE_REPLACED);
 	ck_assert_uint_eq(old.size, 16);
 	ck_assert_uint_eq(old.site, 1);
-	ck_assert(live_take(world.shm, FIRST, &block));
+	ck_assert(take_out(FIRST, &block));
 	ck_assert_uint_eq(block.size, 32);
 	assert_empty();
 }
@@ -111,11 +122,95 @@ START_TEST(replaces_a_block_of_an_older_segment)
 
 	put(FIRST, 16, 1);
 	world_add_segment(&world, 2048);
-	ck_assert_int_eq(live_insert(world.shm, live_bucket(world.shm, FIRST), FIRST, &block, &old),
-			 LIVE_REPLACED);
+	ck_assert_int_eq(insert(FIRST, &block, &old), LIVE_REPLACED);
 	ck_assert_uint_eq(old.size, 16);
 }
 END_TEST
+
+/* ---- what the first bucket decides alone ---- */
+
+/* It is the one that the other functions begin with. */
+START_TEST(first_bucket_is_the_same_for_all)
+{
+	for (uint64_t i = 0; i < 3000; i++) {
+		uint64_t ptr = FIRST + i * 4104;
+		struct live_block block = {.size = i, .site = 9}, got;
+
+		ck_assert(live_insert_first(live_prefetch(world.shm, ptr), ptr, &block));
+		ck_assert(live_take(world.shm, ptr, &got));
+		ck_assert_uint_eq(got.size, i);
+		ck_assert_int_eq(live_insert(world.shm, ptr, &block, &got), LIVE_INSERTED);
+		ck_assert(live_take_first(world.shm, ptr, &got));
+		ck_assert_uint_eq(got.size, i);
+	}
+	assert_empty();
+}
+END_TEST
+
+/* Each cell is used, and each found. */
+START_TEST(first_bucket_has_three_cells)
+{
+	const uint64_t ptr[] = {FIRST, FIRST + 8, FIRST + 16, FIRST + 24};
+	struct live_block block = {.site = 9}, got;
+
+	for (int i = 0; i < 4; i++) {
+		bool first = live_insert_first(live_prefetch(world.shm, ptr[i]), ptr[i], &block);
+
+		ck_assert_int_eq(first, i < 3);
+	}
+	for (int freed = 0; freed < 3; freed++) {
+		ck_assert(live_take_first(world.shm, ptr[freed], &got));
+		ck_assert(!live_take_first(world.shm, ptr[freed], &got));
+		ck_assert(live_insert_first(live_prefetch(world.shm, ptr[3]), ptr[3], &block));
+		ck_assert(live_take_first(world.shm, ptr[3], &got));
+		ck_assert(live_insert_first(live_prefetch(world.shm, ptr[freed]), ptr[freed],
+					    &block));
+	}
+}
+END_TEST
+
+START_TEST(first_bucket_does_not_decide)
+{
+	struct live_block block = {.size = 1, .site = 9}, got;
+	struct ha_bucket *bucket = live_prefetch(world.shm, FIRST);
+	uint64_t cell;
+
+	/* Of a block that stands here, or is being reallocated, */
+	ck_assert(live_insert_first(bucket, FIRST, &block));
+	ck_assert(!live_insert_first(bucket, FIRST, &block));
+	cell = live_hold(world.shm, FIRST);
+	ck_assert(!live_take_first(world.shm, FIRST, &got));
+	live_release(world.shm, cell);
+	ck_assert(live_take_first(world.shm, FIRST, &got));
+	/* where others have passed by, */
+	bucket->passed = 1;
+	ck_assert(!live_insert_first(bucket, FIRST, &block));
+	bucket->passed = 0;
+	/* where it is not the only one. */
+	ck_assert(live_insert_first(bucket, FIRST, &block));
+	world_add_segment(&world, 2048);
+	ck_assert_ptr_null(live_prefetch(world.shm, FIRST));
+	ck_assert(!live_take_first(world.shm, FIRST, &got));
+	ck_assert(live_take(world.shm, FIRST, &got));
+	ck_assert_int_eq(live_insert(world.shm, FIRST, &block, &got), LIVE_INSERTED);
+	ck_assert(live_take_first(world.shm, FIRST, &got));
+	assert_empty();
+}
+END_TEST
+
+START_TEST(accepts_what_a_key_can_hold)
+{
+	ck_assert(live_accepts(8));
+	ck_assert(live_accepts((1ull << 47) - 8));
+	ck_assert(!live_accepts(0));
+	ck_assert(!live_accepts(1ull << 47));
+	ck_assert(!live_accepts(UINT64_MAX - 7));
+	for (uint64_t odd = 1; odd < 8; odd++)
+		ck_assert(!live_accepts(FIRST + odd));
+}
+END_TEST
+
+/* ---- full segments, and several ---- */
 
 START_TEST(fills_all_cells_and_then_says_full)
 {
@@ -154,7 +249,7 @@ START_TEST(does_not_find_a_held_block)
 	cell = live_hold(world.shm, FIRST);
 	ck_assert_uint_lt(cell, LIVE_CELLS);
 	ck_assert_uint_eq(live_held_size(world.shm, cell), 16);
-	ck_assert(!live_take(world.shm, FIRST, &block));
+	ck_assert(!take_out(FIRST, &block));
 	ck_assert_uint_eq(live_hold(world.shm, FIRST), LIVE_NO_CELL);
 	/* Another thread may get the address before the hold ends. */
 	ck_assert_int_eq(put(FIRST, 48, 2), LIVE_INSERTED);
@@ -252,8 +347,7 @@ START_TEST(replaces_blocks_that_are_not_in_their_first_bucket)
 	for (uint64_t i = 0; i < blocks; i++)
 		wrong += put(FIRST + 8 * i, 16, 1) != LIVE_INSERTED;
 	for (uint64_t i = 0; i < blocks; i++)
-		wrong += live_insert(world.shm, live_bucket(world.shm, FIRST + 8 * i),
-				     FIRST + 8 * i, &block, &old) != LIVE_REPLACED;
+		wrong += insert(FIRST + 8 * i, &block, &old) != LIVE_REPLACED;
 	for (uint64_t i = 0; i < blocks; i++)
 		wrong += !take_is(FIRST + 8 * i, 32, 2);
 	ck_assert_uint_eq(wrong, 0);
@@ -275,14 +369,14 @@ START_TEST(leaves_no_trace_after_10_million_inserts)
 		uint64_t *slot = &ring[world_random(&state) % 4096];
 
 		if (*slot)
-			wrong += !live_take(world.shm, *slot, &block);
+			wrong += !take_out(*slot, &block);
 		*slot = FIRST + next++ * 16;
 		wrong += put(*slot, 1, 1) != LIVE_INSERTED;
 	}
 	ck_assert_uint_eq(wrong, 0);
 	ck_assert_uint_eq(world_live_cells(&world, &bytes), 4096);
 	for (uint32_t i = 0; i < 4096; i++)
-		ck_assert(live_take(world.shm, ring[i], &block));
+		ck_assert(take_out(ring[i], &block));
 	assert_empty();
 }
 END_TEST
@@ -321,15 +415,14 @@ static void *churn(void *seed)
 		uint64_t old;
 
 		block.size = world_random(&state) % 1000;
-		if (live_insert(world.shm, live_bucket(world.shm, ptr), ptr, &block, &found) !=
-		    LIVE_INSERTED)
+		if (insert(ptr, &block, &found) != LIVE_INSERTED)
 			abort();
 		in += block.size;
 		old = __atomic_exchange_n(&exchange[world_random(&state) % SLOTS], ptr,
 					  __ATOMIC_ACQ_REL);
 		if (!old)
 			continue;
-		if (!live_take(world.shm, old, &found))
+		if (!take_out(old, &found))
 			abort();
 		out += found.size;
 	}
@@ -368,6 +461,10 @@ Suite *core_live_suite(void)
 	tcase_add_test(small, keeps_neighbours_8_bytes_apart);
 	tcase_add_test(small, replaces_a_block_that_was_not_freed);
 	tcase_add_test(small, replaces_a_block_of_an_older_segment);
+	tcase_add_test(small, first_bucket_is_the_same_for_all);
+	tcase_add_test(small, first_bucket_has_three_cells);
+	tcase_add_test(small, first_bucket_does_not_decide);
+	tcase_add_test(small, accepts_what_a_key_can_hold);
 	tcase_add_test(small, does_not_find_a_held_block);
 	tcase_add_test(small, releases_a_held_block_unchanged);
 	tcase_add_test(small, updates_a_held_block_only_at_its_address);

@@ -146,6 +146,26 @@ START_TEST(live_table_grows_when_half_full)
 }
 END_TEST
 
+START_TEST(newest_segment_is_told_in_one_word)
+{
+	struct ha_shm *header = shm->header;
+
+	ck_assert_uint_eq(header->newest & HA_NEWEST_OLDER, 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		const struct ha_segment *segment = &header->segment[i];
+		uint64_t last = UINT64_MAX >> HA_NEWEST_SHIFT(header->newest);
+
+		ck_assert_uint_eq(header->segments, i + 1);
+		ck_assert_uint_eq(HA_NEWEST_OFFSET(header->newest), segment->offset);
+		ck_assert_uint_eq((last + 1) * HA_PAGE,
+				  segment->buckets * sizeof(struct ha_bucket));
+		ck_assert_int_eq((header->newest & HA_NEWEST_OLDER) != 0, i > 0);
+		newest_segment_fill(60);
+		assert_ok(shm_tick(shm, 10));
+	}
+}
+END_TEST
+
 /* Its memory is taken at a third, and counted at once. */
 START_TEST(next_segment_is_made_ready_in_steps)
 {
@@ -412,6 +432,7 @@ Suite *shm_suite(void)
 	tcase_add_test(tcase, old_module_list_stays_when_a_new_one_comes);
 	tcase_add_test(tcase, full_region_is_an_error_and_keeps_the_last_list);
 	tcase_add_test(tcase, live_table_grows_when_half_full);
+	tcase_add_test(tcase, newest_segment_is_told_in_one_word);
 	tcase_add_test(tcase, next_segment_is_made_ready_in_steps);
 	tcase_add_test(tcase, next_segment_is_there_when_needed);
 	tcase_add_test(tcase, live_table_stays_within_its_bound);

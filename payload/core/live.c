@@ -129,10 +129,10 @@ static inline struct cell segment_find(const struct ha_shm *shm, uint32_t segmen
 
 	do {
 		struct ha_bucket *bucket = probe_bucket(&probe);
-		uint32_t match = live_match(bucket, HA_KEY_SITE_BITS, place->ptr >> 3);
+		uint64_t match = live_match(bucket, HA_KEY_SITE_BITS, place->ptr >> 3);
 
 		if (LIKELY(match))
-			return (struct cell){bucket, (uint32_t)__builtin_ctz(match), segment};
+			return (struct cell){bucket, (uint32_t)__builtin_ctzll(match), segment};
 		if (LIKELY(!load_relaxed(&bucket->passed)))
 			break;
 	} while (probe_next(&probe, place));
@@ -152,11 +152,12 @@ static inline struct cell cell_find(const struct ha_shm *shm, const struct place
 static inline uint32_t bucket_claim(struct ha_bucket *bucket)
 {
 	for (uint32_t try = 0; try < CLAIM_TRIES; try++) {
-		uint32_t empty = live_match(bucket, 0, 0), index;
+		uint64_t empty = live_match(bucket, 0, 0);
+		uint32_t index;
 
 		if (UNLIKELY(!empty))
 			break;
-		index = (uint32_t)__builtin_ctz(empty);
+		index = (uint32_t)__builtin_ctzll(empty);
 		if (LIKELY(word_replace(&bucket->key[index], 0, KEY_WRITING)))
 			return index;
 	}
@@ -182,11 +183,11 @@ static inline struct cell segment_claim(const struct ha_shm *shm, uint32_t segme
 	return (struct cell){NULL, 0, 0};
 }
 
-NOINLINE void live_prefetch_older(const struct ha_shm *shm, uint64_t ptr)
+NOINLINE void live_prefetch_all(const struct ha_shm *shm, uint64_t ptr)
 {
 	uint32_t count = segment_count(shm);
 
-	for (uint32_t i = 2; i <= count && i <= PREFETCHED; i++) {
+	for (uint32_t i = 1; i <= count && i <= PREFETCHED; i++) {
 		const struct ha_segment *segment = &shm->segment[count - i];
 		struct ha_bucket *buckets = shm_at(shm, segment->offset);
 
@@ -194,9 +195,8 @@ NOINLINE void live_prefetch_older(const struct ha_shm *shm, uint64_t ptr)
 	}
 }
 
-NOINLINE enum live_insert live_insert_anywhere(struct ha_shm *shm, uint64_t ptr,
-					       const struct live_block *block,
-					       struct live_block *old)
+NOINLINE enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr,
+				      const struct live_block *block, struct live_block *old)
 {
 	struct place place = place_of(ptr);
 	struct cell cell = cell_find(shm, &place);
@@ -215,7 +215,7 @@ NOINLINE enum live_insert live_insert_anywhere(struct ha_shm *shm, uint64_t ptr,
 	return LIVE_FULL;
 }
 
-NOINLINE bool live_take_anywhere(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
+NOINLINE bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 {
 	struct place place = place_of(ptr);
 	struct cell cell = cell_find(shm, &place);

@@ -48,7 +48,8 @@ enum live_insert {
 /* Whether a block with this address can be kept: 8-aligned, below 2^47, not 0. */
 static inline bool live_accepts(uint64_t ptr)
 {
-	return ptr && !(ptr & 7) && !(ptr >> 47);
+	/* In a rotated one all bits that must be 0 are at the top. */
+	return (ptr >> 3 | ptr << 61) - 1 < (1ull << 44) - 1;
 }
 
 /*
@@ -60,46 +61,62 @@ static inline bool live_accepts(uint64_t ptr)
 #define LIVE_REGION_SIZE  (LIVE_PAGE_BUCKETS * LIVE_PIECE_SIZE)
 
 /*
- * The number of @ptr's first bucket, of @buckets. So blocks that are used
- * together have cells on the same pages and lines. The region's hash decides
- * which page it is, by its upper half, and where in it the pieces begin: of
- * blocks that all begin a region, each has another bucket.
+ * Where @ptr's first bucket is. Blocks that are used together have cells on the
+ * same pages and lines. The region's hash decides which page it is, by its upper
+ * bits, and where in it the pieces begin: of blocks that all begin a region,
+ * each has another bucket.
  */
+static inline uint64_t live_hash(uint64_t ptr)
+{
+	return ptr / LIVE_REGION_SIZE * HA_HASH_MULTIPLIER;
+}
+
+static inline uint64_t live_piece(uint64_t ptr, uint64_t hash)
+{
+	return (ptr / LIVE_PIECE_SIZE ^ hash >> 24) % LIVE_PAGE_BUCKETS;
+}
+
+/* The number of that bucket, of @buckets. */
 static inline uint64_t live_first(uint64_t buckets, uint64_t ptr)
 {
-	uint64_t hash = ptr / LIVE_REGION_SIZE * HA_HASH_MULTIPLIER;
+	uint64_t hash = live_hash(ptr);
 	uint64_t page = (hash >> 32) * (buckets / LIVE_PAGE_BUCKETS) >> 32;
-	uint64_t piece = (ptr / LIVE_PIECE_SIZE ^ hash >> 24) % LIVE_PAGE_BUCKETS;
 
-	return (page * LIVE_PAGE_BUCKETS + piece) & (buckets - 1);
+	return (page * LIVE_PAGE_BUCKETS + live_piece(ptr, hash)) & (buckets - 1);
 }
 
-/* Where nearly every search for @ptr begins and ends. NULL if there is no segment. */
-static inline struct ha_bucket *live_bucket(const struct ha_shm *shm, uint64_t ptr)
+/* The same in a segment that HA_NEWEST tells. */
+static inline struct ha_bucket *live_bucket_at(const struct ha_shm *shm, uint64_t newest,
+					       uint64_t ptr)
 {
-	uint64_t newest = load_acquire(&shm->segments) - 1;
-	const struct ha_segment *segment;
+	uint64_t hash = live_hash(ptr), page = hash >> HA_NEWEST_SHIFT(newest);
 
-	if (UNLIKELY(newest >= HA_SEGMENTS))
-		return NULL;
-	segment = &shm->segment[newest];
-	return (struct ha_bucket *)shm_at(shm, segment->offset) + live_first(segment->buckets, ptr);
+	return (struct ha_bucket *)shm_at(shm, HA_NEWEST_OFFSET(newest) + page * HA_PAGE) +
+	       live_piece(ptr, hash);
 }
 
-/* 1 or 0, and never a branch: the compiler cannot know that none could be foreseen. */
-static inline uint32_t live_same(uint64_t a, uint64_t b)
+/* Both 1 or 0, and never a branch: the compiler cannot know that none could be foreseen. */
+static inline uint64_t live_same(uint64_t a, uint64_t b)
 {
-	uint32_t same = a == b;
+	uint64_t same = a == b;
 
 	__asm__("" : "+r"(same));
 	return same;
+}
+
+static inline uint64_t live_differ(uint64_t a, uint64_t b)
+{
+	uint64_t differ = a != b;
+
+	__asm__("" : "+r"(differ));
+	return differ;
 }
 
 /*
  * The cells of a bucket whose keys, shifted, are @wanted: a bit for each. All are
  * compared. A held cell is not found: the busy mark is part of what is compared.
  */
-static inline uint32_t live_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
+static inline uint64_t live_match(const struct ha_bucket *bucket, uint32_t shift, uint64_t wanted)
 {
 	_Static_assert(HA_CELLS == 3, "a bucket's cells are written out here");
 	return live_same(load_relaxed(&bucket->key[0]) >> shift, wanted) |
@@ -107,18 +124,25 @@ static inline uint32_t live_match(const struct ha_bucket *bucket, uint32_t shift
 	       live_same(load_relaxed(&bucket->key[2]) >> shift, wanted) << 2;
 }
 
-static inline void live_cell_read(const struct ha_bucket *bucket, uint32_t cell,
-				  struct live_block *ret)
+/* What a cell says, by its three words. */
+static inline struct live_block live_block_of(uint64_t key, uint64_t value, uint8_t mark)
 {
-	uint64_t value = load_relaxed(&bucket->value[cell]);
-
-	ret->size = HA_VALUE_SIZE(value);
-	ret->tick = HA_VALUE_TICK(value);
-	ret->mark = load_relaxed(&bucket->mark[cell]);
-	ret->site = HA_KEY_SITE(load_relaxed(&bucket->key[cell]));
+	return (struct live_block){
+		.size = HA_VALUE_SIZE(value),
+		.site = HA_KEY_SITE(key),
+		.tick = HA_VALUE_TICK(value),
+		.mark = mark,
+	};
 }
 
-static inline void live_cell_write(struct ha_bucket *bucket, uint32_t cell, uint64_t ptr,
+static inline void live_cell_read(const struct ha_bucket *bucket, uint64_t cell,
+				  struct live_block *ret)
+{
+	*ret = live_block_of(load_relaxed(&bucket->key[cell]), load_relaxed(&bucket->value[cell]),
+			     load_relaxed(&bucket->mark[cell]));
+}
+
+static inline void live_cell_write(struct ha_bucket *bucket, uint64_t cell, uint64_t ptr,
 				   const struct live_block *block)
 {
 	store_relaxed(&bucket->value[cell], HA_VALUE(block->size, block->tick));
@@ -126,65 +150,79 @@ static inline void live_cell_write(struct ha_bucket *bucket, uint32_t cell, uint
 	store_release(&bucket->key[cell], HA_KEY(ptr, block->site));
 }
 
-/* What the first bucket does not decide: further buckets, older segments. */
-void live_prefetch_older(const struct ha_shm *shm, uint64_t ptr);
-enum live_insert live_insert_anywhere(struct ha_shm *shm, uint64_t ptr,
-				      const struct live_block *block, struct live_block *old);
-bool live_take_anywhere(struct ha_shm *shm, uint64_t ptr, struct live_block *ret);
+/* The first buckets of all segments. */
+void live_prefetch_all(const struct ha_shm *shm, uint64_t ptr);
 
-/* Begin to fetch what an operation on @ptr will read. Returns what live_insert() wants. */
+/*
+ * Begin to fetch what an operation on @ptr will read. Returns what live_insert()
+ * wants: @ptr's first bucket, or NULL if that does not decide alone.
+ */
 static inline struct ha_bucket *live_prefetch(const struct ha_shm *shm, uint64_t ptr)
 {
-	struct ha_bucket *bucket = live_bucket(shm, ptr);
+	uint64_t newest = load_acquire(&shm->newest);
+	struct ha_bucket *bucket;
 
+	/* None, or older ones too. */
+	if (UNLIKELY((int64_t)newest <= 0)) {
+		live_prefetch_all(shm, ptr);
+		return NULL;
+	}
+	bucket = live_bucket_at(shm, newest, ptr);
 	__builtin_prefetch(bucket, 1);
-	if (UNLIKELY(load_relaxed(&shm->segments) > 1))
-		live_prefetch_older(shm, ptr);
 	return bucket;
 }
 
-/* Enter @block at @ptr, whose live_bucket() is @bucket. LIVE_REPLACED: *@old stood here. */
-HOT enum live_insert live_insert(struct ha_shm *shm, struct ha_bucket *bucket, uint64_t ptr,
-				 const struct live_block *block, struct live_block *old)
+/*
+ * Enter @block at @ptr, if it is not here, and @bucket has room; false: nothing was
+ * done. Of a bucket that no block has passed by, that is soon known. That a block
+ * stands here already is so rare that it can be foreseen; which cell is free is not.
+ */
+HOT bool live_insert_first(struct ha_bucket *bucket, uint64_t ptr, const struct live_block *block)
 {
-	struct live_block copy;
-	uint32_t empty, cell;
+	uint64_t wanted = ptr >> 3, first, second, cell;
 
-	/* Where no block has passed, and no segment is older, it is nowhere else. */
-	if (UNLIKELY(!bucket || load_relaxed(&shm->segments) != 1 ||
-		     load_relaxed(&bucket->passed) ||
-		     live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3)))
-		goto anywhere;
-	empty = live_match(bucket, 0, 0);
-	cell = (uint32_t)__builtin_ctz(empty | 1u << HA_CELLS);
-	if (UNLIKELY(!empty || !word_replace(&bucket->key[cell], 0, HA_KEY_BUSY)))
-		goto anywhere;
+	_Static_assert(HA_CELLS == 3, "a bucket's cells are written out here");
+	if (UNLIKELY(!bucket || load_relaxed(&bucket->passed)))
+		return false;
+	first = load_relaxed(&bucket->key[0]);
+	second = load_relaxed(&bucket->key[1]);
+	if (UNLIKELY(first >> HA_KEY_SITE_BITS == wanted || second >> HA_KEY_SITE_BITS == wanted ||
+		     load_relaxed(&bucket->key[2]) >> HA_KEY_SITE_BITS == wanted))
+		return false;
+	cell = live_differ(first, 0);
+	cell += cell & live_differ(second, 0);
+	/* Of the last one this tells, too, whether it is free. */
+	if (UNLIKELY(!word_replace(&bucket->key[cell], 0, HA_KEY_BUSY)))
+		return false;
 	live_cell_write(bucket, cell, ptr, block);
-	return LIVE_INSERTED;
-anywhere:
-	copy = *block;
-	return live_insert_anywhere(shm, ptr, &copy, old);
+	return true;
 }
 
-/* Take @ptr out. False if it is not here. */
-HOT bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
+/* The same wherever there is room. LIVE_REPLACED: *@old stood here. */
+enum live_insert live_insert(struct ha_shm *shm, uint64_t ptr, const struct live_block *block,
+			     struct live_block *old);
+
+/* Take @ptr out. False if its first bucket in the newest segment does not have it. */
+HOT bool live_take_first(struct ha_shm *shm, uint64_t ptr, struct live_block *ret)
 {
-	struct ha_bucket *bucket = live_bucket(shm, ptr);
-	uint32_t match = LIKELY(bucket) ? live_match(bucket, HA_KEY_SITE_BITS, ptr >> 3) : 0;
-	uint32_t cell = (uint32_t)__builtin_ctz(match | 1u << HA_CELLS);
+	uint64_t newest = load_acquire(&shm->newest), wanted = ptr >> 3, second, third, cell;
+	struct ha_bucket *bucket;
 
-	if (UNLIKELY(!match)) {
-		struct live_block found;
-		bool taken = live_take_anywhere(shm, ptr, &found);
-
-		if (taken)
-			*ret = found;
-		return taken;
-	}
+	if (UNLIKELY(!newest))
+		return false;
+	bucket = live_bucket_at(shm, newest, ptr);
+	second = live_same(load_relaxed(&bucket->key[1]) >> HA_KEY_SITE_BITS, wanted);
+	third = live_same(load_relaxed(&bucket->key[2]) >> HA_KEY_SITE_BITS, wanted);
+	cell = second + 2 * third;
+	if (UNLIKELY(load_relaxed(&bucket->key[cell]) >> HA_KEY_SITE_BITS != wanted))
+		return false;
 	live_cell_read(bucket, cell, ret);
 	store_release(&bucket->key[cell], 0);
 	return true;
 }
+
+/* The same wherever it is. False if it is not here. */
+bool live_take(struct ha_shm *shm, uint64_t ptr, struct live_block *ret);
 
 /*
  * Hold the cell of @ptr. Returns its number, below LIVE_CELLS, or LIVE_NO_CELL

@@ -33,13 +33,18 @@ _Static_assert(LIVE_CELLS < TOKEN_MARK, "cell numbers fit below the mark");
 /* So many calls are counted after the injector's death. */
 #define GAVE_UP_MAX 1000u
 
-HOT bool pass_through(struct ha_shm *shm)
+static NOINLINE void count_gave_up(struct ha_shm *shm)
 {
-	if (LIKELY(!shm_is_orphan(shm)))
-		return false;
 	/* It is for ever: don't make all threads fight for one line. */
 	if (load_relaxed(&shm->gave_up) < GAVE_UP_MAX)
 		counter_add_shared(&shm->gave_up, 1);
+}
+
+static bool pass_through(struct ha_shm *shm)
+{
+	if (LIKELY(!shm_is_orphan(shm)))
+		return false;
+	count_gave_up(shm);
 	return true;
 }
 
@@ -212,8 +217,8 @@ HOT bool is_wanted(struct ha_shm *shm, struct stripe stripe, uint64_t size, uint
 	return records_all(shm) || sample_take(shm, stripe, size, mark_ret);
 }
 
-HOT void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size, uint8_t mark,
-		    struct stripe stripe, struct live_block *ret)
+static NOINLINE void block_make(struct ha_shm *shm, const struct ha_frame *frame, uint64_t size,
+				uint8_t mark, struct stripe stripe, struct live_block *ret)
 {
 	if (UNLIKELY(size > HA_VALUE_SIZE_MAX)) {
 		stripe_add(stripe, &stripe.counters->oversized, 1);
@@ -262,12 +267,14 @@ static NOINLINE void count_untracked(const struct ha_shm *shm, struct stripe str
 	stripe_add(stripe, &stripe.counters->untracked_bytes, weight.bytes);
 }
 
-HOT void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-		      struct ha_bucket *bucket, uint64_t ptr, const struct live_block *block)
+/* A block goes to wherever there is room. */
+static NOINLINE void block_record(struct ha_shm *shm, const struct ha_frame *frame,
+				  struct stripe stripe, uint64_t ptr,
+				  const struct live_block *block)
 {
 	struct live_block old;
 
-	switch (live_insert(shm, bucket, ptr, block, &old)) {
+	switch (live_insert(shm, ptr, block, &old)) {
 	case LIVE_FULL:
 		count_untracked(shm, stripe, block->size, block->mark);
 		return;
@@ -283,10 +290,9 @@ HOT void block_record(struct ha_shm *shm, const struct ha_frame *frame, struct s
 	remember_last(stripe, frame, ptr);
 }
 
-HOT void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-		     uint64_t ptr, uint64_t size)
+static NOINLINE void block_alloc(struct ha_shm *shm, const struct ha_frame *frame,
+				 struct stripe stripe, uint64_t ptr, uint64_t size)
 {
-	struct ha_bucket *bucket;
 	struct live_block block;
 	uint8_t mark;
 
@@ -296,23 +302,41 @@ HOT void block_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct st
 		count_untracked(shm, stripe, size, mark);
 		return;
 	}
-	bucket = live_prefetch(shm, ptr);
+	live_prefetch(shm, ptr);
 	block_make(shm, frame, size, mark, stripe, &block);
-	block_record(shm, frame, stripe, bucket, ptr, &block);
+	block_record(shm, frame, stripe, ptr, &block);
 }
 
-/* The same for callers that are not on the way of every call. */
-static NOINLINE void block_record_far(struct ha_shm *shm, const struct ha_frame *frame,
-				      struct stripe stripe, uint64_t ptr,
-				      const struct live_block *block)
+static NOINLINE void block_record_new(struct ha_shm *shm, const struct ha_frame *frame,
+				      struct stripe stripe, uint64_t ptr, uint64_t size,
+				      uint32_t site)
 {
-	block_record(shm, frame, stripe, live_bucket(shm, ptr), ptr, block);
+	const struct live_block block = {size, site, load_relaxed(&shm->tick), 0};
+
+	block_record(shm, frame, stripe, ptr, &block);
 }
 
-static NOINLINE void block_alloc_far(struct ha_shm *shm, const struct ha_frame *frame,
-				     struct stripe stripe, uint64_t ptr, uint64_t size)
+/* The same as block_alloc(), for what nearly all calls are where all are recorded. */
+HOT void block_alloc_exact(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
+			   uint64_t ptr, uint64_t size)
 {
-	block_alloc(shm, frame, stripe, ptr, size);
+	struct live_block block;
+	struct ha_bucket *bucket;
+	uint32_t site;
+
+	if (UNLIKELY(!live_accepts(ptr) || size > HA_VALUE_SIZE_MAX || !records_all(shm))) {
+		block_alloc(shm, frame, stripe, ptr, size);
+		return;
+	}
+	bucket = live_prefetch(shm, ptr);
+	site = site_of_call(shm, frame, stripe);
+	block = (struct live_block){size, site, load_relaxed(&shm->tick), 0};
+	if (UNLIKELY(!live_insert_first(bucket, ptr, &block))) {
+		block_record_new(shm, frame, stripe, ptr, size, site);
+		return;
+	}
+	sums_alloc(shm, stripe, &block);
+	remember_last(stripe, frame, ptr);
 }
 
 static void count_adopted(struct stripe stripe, uint64_t size)
@@ -350,61 +374,94 @@ static bool held_update(struct ha_shm *shm, const struct ha_frame *frame, struct
 
 /* ---- what entry calls ---- */
 
-HOT void event_alloc(struct ha_shm *shm, const struct ha_frame *frame, struct stripe stripe,
-		     uint64_t ptr, uint64_t size)
+/* On a line that other threads write, too. */
+static NOINLINE void shared_alloc(struct ha_shm *shm, const struct ha_frame *frame,
+				  struct stripe stripe, uint64_t ptr, uint64_t size)
 {
 	stripe_add(stripe, &stripe.counters->events, 1);
 	block_alloc(shm, frame, stripe, ptr, size);
 }
 
-HOT void event_free(struct ha_shm *shm, struct stripe stripe, uint64_t ptr)
+void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
+		uint64_t line_index)
+{
+	struct stripe stripe;
+
+	if (UNLIKELY(pass_through(shm)))
+		return;
+	if (UNLIKELY(line_index >= HA_LINES)) {
+		shared_alloc(shm, frame, stripe_of(shm, line_index), ptr, size);
+		return;
+	}
+	stripe = stripe_own(shm, line_index);
+	stripe_add(stripe, &stripe.counters->events, 1);
+	block_alloc_exact(shm, frame, stripe, ptr, size);
+}
+
+HOT void block_freed(struct ha_shm *shm, struct stripe stripe, uint64_t ptr,
+		     const struct live_block *block)
+{
+	if (UNLIKELY(shm->sampling))
+		filter_remove(shm, ptr);
+	count_temporary(stripe, ptr, block);
+	sums_freed(shm, stripe, block);
+}
+
+/*
+ * core_free() has nothing to keep over a call: what calls others comes last and
+ * in functions like these, whose arguments fit registers.
+ */
+static NOINLINE void block_free(struct ha_shm *shm, struct stripe stripe, uint64_t ptr)
 {
 	struct live_block block;
 
-	stripe_add(stripe, &stripe.counters->events, 1);
-	if (LIKELY(live_accepts(ptr) && live_take(shm, ptr, &block))) {
-		if (UNLIKELY(shm->sampling))
-			filter_remove(shm, ptr);
-		count_temporary(stripe, ptr, &block);
-		sums_freed(shm, stripe, &block);
-	} else if (ptr && records_all(shm)) {
+	if (live_accepts(ptr) && live_take(shm, ptr, &block))
+		block_freed(shm, stripe, ptr, &block);
+	else if (ptr && records_all(shm))
 		/* Of blocks that were not samples nothing is known. */
 		stripe_add(stripe, &stripe.counters->unknown_frees, 1);
-	}
 }
 
-/* The same on a line that other threads write, too. */
-static NOINLINE void shared_alloc(struct ha_shm *shm, const struct ha_frame *frame,
-				  struct stripe stripe, uint64_t ptr, uint64_t size)
+static NOINLINE void sample_free(struct ha_shm *shm, struct stripe stripe, uint64_t key,
+				 uint64_t value, uint8_t mark)
 {
-	stripe_add(stripe, &stripe.counters->events, 1);
-	block_alloc_far(shm, frame, stripe, ptr, size);
+	struct live_block block = live_block_of(key, value, mark);
+
+	block_freed(shm, stripe, HA_KEY_PTR(key), &block);
 }
 
 static NOINLINE void shared_free(struct ha_shm *shm, struct stripe stripe, uint64_t ptr)
 {
-	event_free(shm, stripe, ptr);
-}
-
-void core_alloc(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr, uint64_t size,
-		uint64_t line_index)
-{
-	if (UNLIKELY(pass_through(shm)))
-		return;
-	if (LIKELY(line_index < HA_LINES))
-		event_alloc(shm, frame, stripe_own(shm, line_index), ptr, size);
-	else
-		shared_alloc(shm, frame, stripe_of(shm, line_index), ptr, size);
+	stripe_add(stripe, &stripe.counters->events, 1);
+	block_free(shm, stripe, ptr);
 }
 
 void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 {
-	if (UNLIKELY(pass_through(shm)))
+	struct live_block block;
+	struct stripe stripe;
+
+	if (UNLIKELY(shm_is_orphan(shm))) {
+		count_gave_up(shm);
 		return;
-	if (LIKELY(line_index < HA_LINES))
-		event_free(shm, stripe_own(shm, line_index), ptr);
-	else
+	}
+	if (UNLIKELY(line_index >= HA_LINES)) {
 		shared_free(shm, stripe_of(shm, line_index), ptr);
+		return;
+	}
+	stripe = stripe_own(shm, line_index);
+	stripe_add(stripe, &stripe.counters->events, 1);
+	if (UNLIKELY(!live_accepts(ptr) || !live_take_first(shm, ptr, &block))) {
+		block_free(shm, stripe, ptr);
+		return;
+	}
+	if (UNLIKELY(shm->sampling | block.mark)) {
+		sample_free(shm, stripe, HA_KEY(ptr, block.site), HA_VALUE(block.size, block.tick),
+			    block.mark);
+		return;
+	}
+	count_temporary(stripe, ptr, &block);
+	sums_freed(shm, stripe, &block);
 }
 
 uint64_t core_realloc_begin(struct ha_shm *shm, uint64_t old, uint64_t line_index)
@@ -448,7 +505,7 @@ static void held_resize(struct ha_shm *shm, const struct ha_frame *frame, struct
 	if (held_update(shm, frame, stripe, cell, ptr, &block))
 		return;
 	held_retire(shm, stripe, cell);
-	block_record_far(shm, frame, stripe, ptr, &block);
+	block_record(shm, frame, stripe, ptr, &block);
 }
 
 void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t token,
@@ -465,7 +522,7 @@ void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t
 	} else if (cell == LIVE_NO_CELL) {
 		if (ptr && token != TOKEN_NO_BLOCK && records_all(shm))
 			count_adopted(stripe, size);
-		block_alloc_far(shm, frame, stripe, ptr, size);
+		block_alloc(shm, frame, stripe, ptr, size);
 	} else {
 		held_resize(shm, frame, stripe, cell, ptr, size);
 	}
@@ -489,7 +546,7 @@ void core_xallocx(struct ha_shm *shm, const struct ha_frame *frame, uint64_t ptr
 	if (cell == LIVE_NO_CELL) {
 		if (records_all(shm))
 			count_adopted(stripe, size);
-		block_alloc_far(shm, frame, stripe, ptr, size);
+		block_alloc(shm, frame, stripe, ptr, size);
 	} else if (records_all(shm) && live_held_size(shm, cell) == size) {
 		live_release(shm, cell);
 	} else {

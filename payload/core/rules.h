@@ -47,7 +47,7 @@ static inline uint32_t rules_version(uint64_t offset)
 /* The loader has added modules since @index was made. */
 static inline bool rules_loads_differ(const struct ha_shm *shm, const struct ha_module_index *index)
 {
-	return shm->load_adds && stack_load(shm->load_adds) != index->loads;
+	return LIKELY(shm->load_adds) && stack_load(shm->load_adds) != index->loads;
 }
 
 /* Take the current module index. False if there is none yet. */

@@ -93,15 +93,6 @@ entry_stubs:
 	jne	\slow
 .endm
 
-/* One more, or one less, on the line's depth. With r8 = the lines: those below it are shared. */
-.macro depth operation, line
-	cmp	%r8, \line
-	jae	.Lown\@
-	lock
-.Lown\@:
-	\operation LINE_DEPTH(\line)
-.endm
-
 /*
  * Enter core: \line = the thread's line with depth + 1, \index = its number.
  * Goes to \refused, with depth already raised, when core must not be called.
@@ -112,31 +103,39 @@ entry_stubs:
 	test	%rax, %rax
 	jz	.Lsearch\@
 	cmp	%rax, LINE_KEY(%r8, %r9)
-	je	.Lfound\@
+	je	.Lown\@
 .Lsearch\@:
 	call	find_line
-.Lfound\@:
 	lea	(%r8, %r9), \line
-	depth	incl, \line
+	jmp	.Lentered\@
+.Lown\@:
+	lea	(%r8, %r9), \line
+	incl	LINE_DEPTH(\line)
+.Lentered\@:
 	cmpl	$LAYOUT_STATE_ON, entry + ENTRY_STATE(%rip)
 	jne	\refused
 	mov	entry + ENTRY_GATE(%rip), %rax
 	movabs	$LAYOUT_GATE_MAGIC, %rcx
 	cmp	%rcx, (%rax)
 	jne	\refused
-	mov	\line, %rax
-	sub	%r8, %rax
-	sar	$LINE_SHIFT, %rax
+	mov	%r9, \index
+	sar	$LINE_SHIFT, \index
 	jns	.Lnumbered\@
-	add	$(LINE_COUNT + LINE_SHARED), %rax
+	add	$(LINE_COUNT + LINE_SHARED), \index
 .Lnumbered\@:
-	mov	%rax, \index
 .endm
 
-/* Leave core, or a refused enter. Changes r8. */
+/*
+ * Leave core, or a refused enter. The lines of one thread are behind the shared
+ * ones. Changes r8.
+ */
 .macro leave_core line
 	lea	entry + ENTRY_LINES(%rip), %r8
-	depth	decl, \line
+	cmp	%r8, \line
+	jae	.Lown\@
+	lock
+.Lown\@:
+	decl	LINE_DEPTH(\line)
 .endm
 
 /*
@@ -470,7 +469,8 @@ realloc_refused:
 	/*
 	 * The line of a thread that the first probe did not find: one of the
 	 * next ones, claimed if it is free, else a shared one. In: rax, r8, r9
-	 * of first_probe. Out: r9, likewise. Changes rax, rcx, rdx, r10.
+	 * of first_probe. Out: r9, likewise, and one more on the line's depth.
+	 * Changes rax, rcx, rdx, r10.
 	 */
 	.type	find_line, @function
 find_line:
@@ -496,7 +496,10 @@ find_line:
 .Lshared:
 	and	$(LINE_SHARED * LINE_SIZE - 1), %r9d
 	add	$(ENTRY_SHARED_LINES - ENTRY_LINES), %r9
+	lock incl LINE_DEPTH(%r8, %r9)
+	ret
 .Lmine:
+	incl	LINE_DEPTH(%r8, %r9)
 	ret
 	.cfi_endproc
 	.size	find_line, . - find_line
