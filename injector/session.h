@@ -86,6 +86,7 @@ struct session {
 
 	uint64_t wanted_interval; /* what options or budget want */
 	uint64_t least_interval;  /* what memory allows */
+	bool countdowns_due;	  /* some may have been drawn for a longer one */
 
 	struct budget budget; /* for the interval; permille 0: none */
 	struct session_usage {
@@ -173,6 +174,12 @@ void session_memory_init(struct session *session);
 MUST_CHECK struct error *session_memory(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: put the interval that is wanted, or else allowed, in force. */
 MUST_CHECK struct error *session_interval(struct session *session);
+/*
+ * For session_*.c: after a fall of the interval, have threads draw their countdowns
+ * anew. What is left of the old ones may be as much as a quiet thread allocates in
+ * hours. A line is written to by one byte, and only while it is of another interval.
+ */
+MUST_CHECK struct error *session_countdowns(struct session *session);
 /* For session_*.c: keep the interval to the budget. */
 MUST_CHECK struct error *session_budget(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: the reader has scanned. */

@@ -36,6 +36,8 @@ struct error *session_interval(struct session *session)
 		return err;
 	if (!sampling->interval_high)
 		sampling->interval_low = profile->interval;
+	if (interval < profile->interval)
+		session->countdowns_due = true;
 	profile->interval = interval;
 	sampling->changes++;
 	if (interval < sampling->interval_low)
@@ -43,6 +45,40 @@ struct error *session_interval(struct session *session)
 	if (interval > sampling->interval_high)
 		sampling->interval_high = interval;
 	return NULL;
+}
+
+/* Drawn in this session for another interval, and not asked yet to be drawn anew. */
+static bool countdown_is_old(const struct session *session, const struct ha_line *line)
+{
+	return line->key && line->session == session->number && line->rate != session->shm->rate &&
+	       !HA_LEFT_IS_ANEW(line->left);
+}
+
+struct error *session_countdowns(struct session *session)
+{
+	uint64_t lines =
+		session->journal->entry.address + HA_ENTRY_DATA + offsetof(struct ha_entry, lines);
+	const uint8_t anew = HA_LEFT_ANEW;
+	struct ha_line line[HA_LINES];
+	struct error *err;
+	bool old = false;
+
+	if (!session->countdowns_due)
+		return NULL;
+	err = memory_read(&session->memory, lines, line, sizeof(line));
+	for (size_t i = 0; i < HA_LINES && !err; i++) {
+		if (!countdown_is_old(session, &line[i]))
+			continue;
+		/* In little endian the highest byte comes last. */
+		err = session->writer.write(session->writer.ctx,
+					    lines + i * sizeof(line[0]) +
+						    offsetof(struct ha_line, left) + 7,
+					    &anew, sizeof(anew));
+		old = true;
+	}
+	/* The thread may just have written it back without: seen at the next look. */
+	session->countdowns_due = old;
+	return err;
 }
 
 struct error *session_budget(struct session *session, uint64_t elapsed_ns)

@@ -216,6 +216,8 @@ struct error *session_tick(struct session *session)
 	if (!err)
 		err = session_budget(session, elapsed_ns);
 	if (!err)
+		err = session_countdowns(session);
+	if (!err)
 		err = modules_check(session, elapsed_ns);
 	return session_gone_or(session, err);
 }

@@ -352,6 +352,7 @@ struct error *shm_set_interval(struct shm *shm, uint64_t interval)
 		__atomic_store_n(&header->interval[rate], interval, __ATOMIC_RELAXED);
 		shm->rates++;
 	}
+	shm->rate = rate;
 	/* Pairs with the payload's acquire load of rate. */
 	__atomic_store_n(&header->rate, rate, __ATOMIC_RELEASE);
 	return NULL;

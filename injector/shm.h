@@ -53,6 +53,7 @@ struct shm {
 	struct shm_next next;
 	bool sampling;
 	uint32_t rates; /* intervals known to the payload: the first of interval[] */
+	uint32_t rate;	/* the one in force */
 	uint64_t interval[HA_RATES];
 	uint64_t modules_used; /* bytes used of the append-only regions */
 	uint64_t tables_used;

@@ -90,7 +90,8 @@ _Static_assert(sizeof(struct ha_pair) == 24, "ha_pair");
  */
 struct ha_line {
 	uint64_t key;	  /* P  thread pointer of the owner; 0 = free */
-	uint64_t left;	  /* P  bytes to the next sample, a negative number is 0; I  0 before ON */
+	uint64_t left;	  /* P  bytes to the next sample, a negative number is 0; I  0 before ON,
+			     HA_LEFT_ANEW */
 	uint32_t depth;	  /* P  how often this thread is in core now (signals nest); see state */
 	uint32_t rate;	  /* P  what left was drawn with: index into ha_shm.interval */
 	uint32_t session; /* P  whose interval[] that is */
@@ -98,6 +99,15 @@ struct ha_line {
 	uint64_t spare[4];
 };
 _Static_assert(sizeof(struct ha_line) == 64, "ha_line");
+
+/*
+ * The injector asks for a countdown of the interval in force by this as the
+ * highest byte of left, since one byte is written whole. Stubs take it for a
+ * negative number, as it stays for any size below 2^62 that they take off: the next call
+ * enters core, where it is no sample before a new countdown says so.
+ */
+#define HA_LEFT_ANEW	      0xc0u
+#define HA_LEFT_IS_ANEW(left) ((left) >> 61 == HA_LEFT_ANEW >> 5)
 
 /*
  * A byte for each block that a session which samples has recorded, counted at

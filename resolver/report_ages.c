@@ -70,10 +70,12 @@ uint64_t report_half_above(enum profile_bin_kind kind, const uint64_t *bins)
 
 double report_growth(const struct profile *profile, const uint64_t *series)
 {
-	uint64_t end_ns = profile->snapshot_count
-				  ? profile->snapshot[profile->snapshot_count - 1].time_ns
-				  : 0;
+	size_t count = profile->snapshot_count;
+	uint64_t end_ns = count ? profile->snapshot[count - 1].time_ns : 0, middle_ns = 0;
 	double rose = (double)series[VERDICT_POINTS - 1] - (double)series[VERDICT_POINTS / 2 - 1];
 
-	return end_ns ? rose / ((double)end_ns / 2e9) : 0;
+	/* The look that the series has for the middle came before it. */
+	for (size_t i = 0; i < count && profile->snapshot[i].time_ns <= end_ns / 2; i++)
+		middle_ns = profile->snapshot[i].time_ns;
+	return end_ns > middle_ns ? rose * 1e9 / (double)(end_ns - middle_ns) : 0;
 }

@@ -15,6 +15,18 @@
 
 /* ---- verdict ---- */
 
+/* That none was taken does not mean that nothing was allocated. */
+static void say_no_sample(const struct text_report *text)
+{
+	struct report_intervals intervals =
+		report_intervals(text->profile, &text->sites.totals, &text->sites.variance);
+
+	text_say(text, 0, 2,
+		 "NO SAMPLE TAKEN in %s: allocations of %s at most (95 %% sure), or none.",
+		 human_duration(text->profile->duration_ns).text,
+		 human_bytes(intervals.alloc_bytes.high).text);
+}
+
 /* The first line, without what is known of the confidence. */
 static void say_headline(const struct text_report *text)
 {
@@ -33,6 +45,10 @@ static void say_headline(const struct text_report *text)
 			 direct);
 		return;
 	case VERDICT_NOTHING_SEEN:
+		if (profile_is_sampled(text->profile)) {
+			say_no_sample(text);
+			return;
+		}
 		text_say(text, 0, 2,
 			 "NO ALLOCATION SEEN in %s: the process made none, or made them in a way "
 			 "that is not hooked.",
@@ -72,7 +88,8 @@ static void say_live(const struct text_report *text)
 	char peak[160] = "", anon[64] = "", range[64] = "";
 
 	if (verdict->peak_bytes > verdict->inuse_bytes)
-		snprintf(peak, sizeof(peak), ", at most %s (after %s%s%s)",
+		snprintf(peak, sizeof(peak), ", %s %s (after %s%s%s)",
+			 profile_is_sampled(text->profile) ? "by the highest estimate" : "at most",
 			 human_bytes(verdict->peak_bytes).text,
 			 human_duration(verdict->peak_ns).text, looks_ns ? "; looked at each " : "",
 			 looks_ns ? human_duration(looks_ns).text : "");

@@ -7,12 +7,16 @@
 
 #define QUARTERS 4
 
-/* Shorter than this, or with fewer snapshots, there is nothing to conclude from. */
-#define SHORTEST_NS	 (3ull * 1000000000)
-#define FEWEST_SNAPSHOTS 5
+/*
+ * Shorter than this, or with fewer snapshots, there is nothing to conclude from.
+ * In a long recording of many sites few snapshots may have been kept.
+ */
+#define SHORTEST_NS	      (3ull * 1000000000)
+#define FEWEST_SNAPSHOTS      5
+#define FEWEST_LONG_SNAPSHOTS 3
 
-#define MEDIUM_NS	 (30ull * 1000000000)
-#define HIGH_NS		 (300ull * 1000000000)
+#define MEDIUM_NS	      (30ull * 1000000000)
+#define HIGH_NS		      (300ull * 1000000000)
 
 /* A change below both is noise: a few blocks in flight. */
 #define NOISE_BYTES	 (32 << 10)
@@ -23,19 +27,26 @@
 
 struct evidence {
 	uint64_t duration_ns;
-	double low[QUARTERS]; /* least in use of each quarter */
-	double inuse, peak;   /* at the end; ever */
-	double anon_rise;     /* over the last half */
+	double low[QUARTERS];	   /* least in use of each quarter */
+	uint64_t low_ns[QUARTERS]; /* when that was */
+	double inuse, peak;	   /* at the end; ever */
+	double anon_rise;	   /* over the last half */
 	bool anon_known;
 	double blocks_rise;  /* of tracked blocks in use, over the last half */
 	double replaced;     /* frees of older blocks, over the last half */
 	bool replaced_known; /* samples don't tell of older blocks */
-	double noise;
+	double noise;	     /* of the rise, the next one included */
+	double deviation;    /* NOISE_DEVIATIONS of what is estimated */
 };
 
 static double rise(const struct evidence *evidence)
 {
 	return evidence->low[3] - evidence->low[1];
+}
+
+static bool anon_rose(const struct evidence *evidence)
+{
+	return evidence->anon_known && evidence->anon_rise > rise(evidence) / 2;
 }
 
 /* The last snapshot that knows the anonymous memory: the target may have died since. */
@@ -65,16 +76,17 @@ static void gather_lows(const struct profile *profile, struct evidence *evidence
 		uint64_t from_ns = end->time_ns / QUARTERS * q;
 		uint64_t to_ns = q + 1 < QUARTERS ? end->time_ns / QUARTERS * (q + 1) : UINT64_MAX;
 		/* What was in use when the quarter began counts too: no quarter is empty. */
-		double low = profile_inuse_bytes(&snapshot_at(profile, from_ns)->totals);
+		const struct profile_snapshot *least = snapshot_at(profile, from_ns);
 
 		for (size_t i = 0; i < profile->snapshot_count; i++) {
 			const struct profile_snapshot *at = &profile->snapshot[i];
-			double inuse = profile_inuse_bytes(&at->totals);
 
-			if (at->time_ns >= from_ns && at->time_ns < to_ns && inuse < low)
-				low = inuse;
+			if (at->time_ns >= from_ns && at->time_ns < to_ns &&
+			    profile_inuse_bytes(&at->totals) < profile_inuse_bytes(&least->totals))
+				least = at;
 		}
-		evidence->low[q] = low;
+		evidence->low[q] = profile_inuse_bytes(&least->totals);
+		evidence->low_ns[q] = least->time_ns;
 	}
 }
 
@@ -99,7 +111,8 @@ static struct evidence gather(const struct profile *profile, const struct report
 	evidence.noise = evidence.inuse * NOISE_SHARE;
 	if (evidence.noise < NOISE_BYTES)
 		evidence.noise = NOISE_BYTES;
-	evidence.noise += NOISE_DEVIATIONS * sqrt(sites->variance.inuse_bytes);
+	evidence.deviation = NOISE_DEVIATIONS * sqrt(sites->variance.inuse_bytes);
+	evidence.noise += evidence.deviation;
 	evidence.replaced_known = !profile_is_sampled(profile);
 	return evidence;
 }
@@ -176,6 +189,9 @@ static bool is_replacing(const struct evidence *evidence)
 {
 	bool anon_flat = evidence->anon_known && evidence->anon_rise < rise(evidence) / 4;
 
+	/* Small ones for large ones. */
+	if (anon_rose(evidence))
+		return false;
 	if (!evidence->replaced_known)
 		return anon_flat;
 	return evidence->blocks_rise > 0 && evidence->replaced > evidence->blocks_rise / 2 &&
@@ -194,8 +210,8 @@ static enum verdict_kind judge(const struct evidence *evidence,
 		return VERDICT_LEVELLING;
 	if (rises && evidence->low[3] > evidence->low[2])
 		return VERDICT_GROWING;
-	if (fell > KEPT_BYTES && fell > (double)verdict->peak_bytes / 4 && verdict->anon_known &&
-	    (double)verdict->anon_change_bytes > fell / 2)
+	if (fell > KEPT_BYTES + evidence->deviation && fell > (double)verdict->peak_bytes / 4 &&
+	    verdict->anon_known && (double)verdict->anon_change_bytes > fell / 2)
 		return VERDICT_KEPT;
 	if (verdict->anon_known && verdict->anon_change_bytes > ELSEWHERE_BYTES &&
 	    (double)verdict->anon_change_bytes > 2 * (double)verdict->peak_bytes)
@@ -203,15 +219,25 @@ static enum verdict_kind judge(const struct evidence *evidence,
 	return VERDICT_STABLE;
 }
 
-/* How much speaks for it: time, and for growth also evenness and RSS. */
+/*
+ * How much speaks for it: time, and for growth also evenness and RSS. Samples do
+ * not tell of older blocks, nor of a growth that is less than what they vary by.
+ */
 static void weigh(const struct evidence *evidence, struct report_verdict *verdict)
 {
-	bool confirmed = evidence->anon_known && evidence->anon_rise > rise(evidence) / 2;
+	bool confirmed = anon_rose(evidence);
 
 	verdict->confidence = VERDICT_MEDIUM;
 	if (evidence->duration_ns < MEDIUM_NS) {
 		verdict->confidence = VERDICT_LOW;
 		verdict->why = "recorded for less than 30 s";
+	} else if (verdict->kind == VERDICT_REPLACING && !evidence->replaced_known) {
+		verdict->confidence = VERDICT_LOW;
+		verdict->why = "by RSS alone, samples do not show frees of older blocks";
+	} else if (verdict->kind == VERDICT_STABLE &&
+		   evidence->deviation > evidence->noise - evidence->deviation) {
+		verdict->confidence = VERDICT_LOW;
+		verdict->why = "too few samples to see a slow growth";
 	} else if (verdict->kind == VERDICT_GROWING && !is_steady(evidence)) {
 		verdict->why = "the rise is uneven";
 	} else if (verdict->kind == VERDICT_GROWING && !confirmed) {
@@ -224,6 +250,25 @@ static void weigh(const struct evidence *evidence, struct report_verdict *verdic
 		verdict->why = verdict->kind == VERDICT_GROWING ? "steady, and RSS rises with it"
 								: "recorded for long enough";
 	}
+}
+
+static bool is_too_early(const struct profile *profile)
+{
+	size_t count = profile->snapshot_count;
+	uint64_t end_ns = count ? profile->snapshot[count - 1].time_ns : 0;
+
+	if (end_ns >= MEDIUM_NS)
+		return count < FEWEST_LONG_SNAPSHOTS;
+	return end_ns < SHORTEST_NS || count < FEWEST_SNAPSHOTS;
+}
+
+/* Between the looks that saw the low points. */
+static double rise_per_s(const struct evidence *evidence)
+{
+	uint64_t passed_ns = evidence->low_ns[3] - evidence->low_ns[1];
+
+	return evidence->low_ns[3] > evidence->low_ns[1] ? rise(evidence) * 1e9 / (double)passed_ns
+							 : 0;
 }
 
 struct report_verdict report_verdict(const struct profile *profile,
@@ -242,16 +287,17 @@ struct report_verdict report_verdict(const struct profile *profile,
 	if (!sites->totals.alloc_count) {
 		verdict.kind = profile->coverage.direct_allocator ? VERDICT_DIRECT_ALLOCATOR
 								  : VERDICT_NOTHING_SEEN;
+		if (profile_is_sampled(profile))
+			verdict.confidence = VERDICT_LOW;
 		return verdict;
 	}
-	if (profile->snapshot_count < FEWEST_SNAPSHOTS ||
-	    profile->snapshot[profile->snapshot_count - 1].time_ns < SHORTEST_NS) {
+	if (is_too_early(profile)) {
 		verdict.kind = VERDICT_TOO_EARLY;
 		verdict.confidence = VERDICT_LOW;
 		return verdict;
 	}
 	evidence = gather(profile, sites);
-	verdict.bytes_per_s = rise(&evidence) / ((double)evidence.duration_ns / 2e9);
+	verdict.bytes_per_s = rise_per_s(&evidence);
 	verdict.kind = judge(&evidence, &verdict);
 	weigh(&evidence, &verdict);
 	return verdict;

@@ -253,6 +253,28 @@ START_TEST(second_attach_starts_anew)
 }
 END_TEST
 
+/*
+ * A thread that has drawn a countdown for the first interval, 512 KiB, must not go
+ * by it for minutes when all is to be recorded: that would hide 200 blocks of 1,000
+ * bytes in more than half of the runs.
+ */
+START_TEST(quiet_program_is_soon_recorded_call_by_call)
+{
+	child_start_target(&target, &folder, "late");
+	record_begin("");
+	child_expect(&target, "own", "ok");
+	wait_ms(3000);
+	child_expect(&target, "own", "ok");
+	child_expect(&target, "own", "ok");
+	CLEANUP(json_freep) struct json *report = record_end();
+
+	ck_assert_uint_eq(json_count(report, "interval_bytes"), 1);
+	/* The first 100 may be a sample, which stands for more. */
+	ck_assert_uint_ge(json_count(report, "totals.alloc_count"), 200);
+	ck_assert_uint_ge(json_count(report, "totals.inuse_bytes"), 200000);
+}
+END_TEST
+
 Suite *attach_sampled_suite(void)
 {
 	Suite *suite = suite_create("attach_sampled");
@@ -265,6 +287,7 @@ Suite *attach_sampled_suite(void)
 	tcase_add_test(tcase, budget_is_kept_while_estimating);
 	tcase_add_test(tcase, interval_is_in_the_report);
 	tcase_add_test(tcase, second_attach_starts_anew);
+	tcase_add_test(tcase, quiet_program_is_soon_recorded_call_by_call);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

@@ -321,6 +321,61 @@ START_TEST(first_call_of_a_line_is_a_sample_as_often_as_others)
 }
 END_TEST
 
+/* As the injector asks for it when the interval has fallen: neither late nor too often. */
+START_TEST(countdown_is_drawn_anew)
+{
+	const double p = -expm1(-1001.0 / 4096);
+	const int rounds = 20000;
+	struct ha_line *line = &world.lines[LINE];
+	uint64_t count = 0;
+	uint8_t mark;
+
+	world_make(HA_INTERVAL_MAX);
+	world_set_interval(&world, 2, 4096);
+	for (int i = 0; i < rounds; i++) {
+		world.shm->rate = 1;
+		world.shm->session++;
+		ck_assert(!sample_take(world.shm, stripe_of(world.shm, LINE), 1000, &mark));
+		world.shm->rate = 2;
+		((uint8_t *)&line->left)[7] = HA_LEFT_ANEW;
+		count += sample_take(world.shm, stripe_of(world.shm, LINE), 1000, &mark);
+		ck_assert_uint_eq(line->rate, 2);
+		ck_assert(!HA_LEFT_IS_ANEW(line->left));
+	}
+	assert_near((double)count, rounds * p, sqrt(rounds * p * (1 - p)));
+	world_unmake();
+}
+END_TEST
+
+/* What a stub does, and then core. */
+static void call_by_stub(uint64_t size, uint64_t ptr)
+{
+	struct ha_line *line = &world.lines[LINE];
+
+	if (line->session == world.shm->session && line->left > size)
+		line->left -= size + 1;
+	else
+		core_alloc(world.shm, stack.frame, ptr, size, LINE);
+}
+
+/* A countdown that was too short for them must not go on. */
+START_TEST(calls_that_fail_do_not_make_samples_of_others)
+{
+	const double p = -expm1(-101.0 / 65536);
+	const int rounds = 200000;
+
+	world_make(65536);
+	stack.frame->ra = CALL(0);
+	for (int i = 0; i < rounds; i++) {
+		for (int k = 0; k < 4; k++)
+			call_by_stub(8192, 0);
+		call_by_stub(100, BLOCK(i));
+	}
+	assert_near((double)sums_by(CALL(0)).alloc_count * p, rounds * p, sqrt(rounds * p));
+	world_unmake();
+}
+END_TEST
+
 START_TEST(countdown_below_zero_ends_in_a_sample)
 {
 	uint8_t mark;
@@ -742,6 +797,8 @@ Suite *core_sample_suite(void)
 	tcase_add_test(weights, shared_lines_sample_as_often);
 	tcase_add_test(weights, first_call_of_a_line_is_a_sample_as_often_as_others);
 	tcase_add_test(weights, countdown_below_zero_ends_in_a_sample);
+	tcase_add_test(weights, countdown_is_drawn_anew);
+	tcase_add_test(weights, calls_that_fail_do_not_make_samples_of_others);
 	suite_add_tcase(suite, weights);
 	tcase_set_timeout(sums, 60);
 	tcase_set_timeout(draws, 60);

@@ -113,7 +113,15 @@ START_TEST(allocation_is_recorded)
 }
 END_TEST
 
-START_TEST(failed_allocation_is_not_recorded)
+/* It may have spent the countdown. */
+static void assert_core_hears_of_failure(const struct marked_call *call)
+{
+	ck_assert_uint_eq(hooked.events, 2);
+	assert_core(&hooked.event[1], HOOKED_ALLOC, 0);
+	assert_frame(&hooked.event[1], call);
+}
+
+START_TEST(failed_allocation_has_no_block)
 {
 	enum ha_class class = allocations[_i].class;
 	uint64_t stub = hooked_logged_pair(0, class);
@@ -123,20 +131,22 @@ START_TEST(failed_allocation_is_not_recorded)
 	hooked.result = class == HA_CLASS_POSIX_MEMALIGN ? ENOMEM : 0;
 	hooked.error_number = ENOMEM;
 	call = hooked_call(stub, allocations[_i].argument);
-	ck_assert_uint_eq(hooked.events, 1);
 	ck_assert_uint_eq(call.result, hooked.result);
 	ck_assert_int_eq(errno, ENOMEM);
+	assert_core_hears_of_failure(&call);
 }
 END_TEST
 
-START_TEST(posix_memalign_without_a_block_is_not_recorded)
+START_TEST(posix_memalign_without_a_block_has_none)
 {
 	const uint64_t argument[4] = {(uint64_t)(uintptr_t)&hooked_block, 64, 0, 0};
 	uint64_t stub = hooked_logged_pair(0, HA_CLASS_POSIX_MEMALIGN);
 
+	struct marked_call call;
+
 	hooked_block = NULL;
-	hooked_call(stub, argument);
-	ck_assert_uint_eq(hooked.events, 1);
+	call = hooked_call(stub, argument);
+	assert_core_hears_of_failure(&call);
 }
 END_TEST
 
@@ -218,6 +228,32 @@ START_TEST(countdown_is_not_changed_by_huge_sizes)
 		hooked.result = 0;
 		hooked_call(stub, argument);
 		ck_assert_uint_eq(line->left, 5000);
+	}
+}
+END_TEST
+
+/* For any size that there can be, and whatever is left. */
+START_TEST(countdown_to_be_drawn_anew_ends_in_core)
+{
+	static const uint64_t sizes[] = {0, 100, 1ull << 40, 1ull << 47, 1ull << 61, -8ull};
+	static const uint64_t lefts[] = {0, 101, 1ull << 40};
+	uint64_t stub = hooked_logged_pair(0, HA_CLASS_ALLOC);
+	uint64_t argument[4] = {100, 2, 3, 4};
+	struct ha_line *line;
+
+	hooked.result = HOOKED_BLOCK;
+	hooked_call(stub, argument);
+	line = line_owned();
+	for (int i = 0; i < 18; i++) {
+		uint64_t left = lefts[i / 6] | (uint64_t)HA_LEFT_ANEW << 56;
+
+		line->left = left;
+		argument[0] = sizes[i % 6];
+		hooked.events = 0;
+		hooked_call(stub, argument);
+		ck_assert_uint_eq(hooked.events, 2);
+		ck_assert_uint_eq(line->left, left);
+		ck_assert(HA_LEFT_IS_ANEW(line->left));
 	}
 }
 END_TEST
@@ -523,8 +559,8 @@ static TCase *calls_case(const char *name, void (*setup)(void))
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_loop_test(tcase, allocation_is_recorded, 0, ALLOCATIONS);
-	tcase_add_loop_test(tcase, failed_allocation_is_not_recorded, 0, ALLOCATIONS);
-	tcase_add_test(tcase, posix_memalign_without_a_block_is_not_recorded);
+	tcase_add_loop_test(tcase, failed_allocation_has_no_block, 0, ALLOCATIONS);
+	tcase_add_test(tcase, posix_memalign_without_a_block_has_none);
 	tcase_add_test(tcase, product_that_overflows_passes_through);
 	tcase_add_loop_test(tcase, stopped_entry_passes_through, 0, HA_CLASSES);
 	tcase_add_test(tcase, free_is_recorded_before_it_happens);
@@ -550,6 +586,7 @@ Suite *entry_suite(void)
 	tcase_add_test(calls, countdown_is_not_looked_at);
 	tcase_add_loop_test(sampling, countdown_passes_through_until_it_is_spent, 0, ALLOCATIONS);
 	tcase_add_test(sampling, countdown_is_not_changed_by_huge_sizes);
+	tcase_add_test(sampling, countdown_to_be_drawn_anew_ends_in_core);
 	tcase_add_test(sampling, countdown_of_zero_stays_zero);
 	tcase_add_test(sampling, countdown_below_zero_is_spent);
 	tcase_add_test(sampling, free_of_what_was_never_recorded_passes_through);

@@ -296,7 +296,11 @@ static NOINLINE void block_alloc(struct ha_shm *shm, const struct ha_frame *fram
 	struct live_block block;
 	uint8_t mark;
 
-	if (UNLIKELY(!ptr) || !is_wanted(shm, stripe, size, &mark))
+	/*
+	 * A call that failed is no event, but it may have ended a countdown: one that
+	 * went on would be known to be too short for it.
+	 */
+	if (!is_wanted(shm, stripe, size, &mark) || UNLIKELY(!ptr))
 		return;
 	if (UNLIKELY(!live_accepts(ptr))) {
 		count_untracked(shm, stripe, size, mark);
@@ -492,7 +496,7 @@ static void held_resize(struct ha_shm *shm, const struct ha_frame *frame, struct
 	struct live_block block;
 	uint8_t mark;
 
-	if (UNLIKELY(!ptr) || !is_wanted(shm, stripe, size, &mark)) {
+	if (!is_wanted(shm, stripe, size, &mark) || UNLIKELY(!ptr)) {
 		held_retire(shm, stripe, cell);
 		return;
 	}
@@ -518,6 +522,9 @@ void core_realloc_end(struct ha_shm *shm, const struct ha_frame *frame, uint64_t
 		return;
 	stripe_add(stripe, &stripe.counters->events, 1);
 	if (!ptr && size) {
+		uint8_t mark;
+
+		is_wanted(shm, stripe, size, &mark);
 		live_release(shm, cell);
 	} else if (cell == LIVE_NO_CELL) {
 		if (ptr && token != TOKEN_NO_BLOCK && records_all(shm))

@@ -187,8 +187,13 @@ static bool line_take(struct ha_shm *shm, struct stripe stripe, uint64_t need, u
 	struct ha_line *line = (struct ha_line *)shm->lines + stripe.line;
 	uint64_t left;
 
-	/* An end that was not drawn means nothing: it would make the first call a sample. */
-	if (UNLIKELY(load_relaxed(&line->session) != shm->session))
+	/*
+	 * An end that was not drawn means nothing: it would make the first call a
+	 * sample. Since a countdown has no memory, one can be drawn anew at any time
+	 * that does not depend on what is left of it.
+	 */
+	if (UNLIKELY(load_relaxed(&line->session) != shm->session ||
+		     HA_LEFT_IS_ANEW(load_relaxed(&line->left))))
 		line_draw(shm, stripe, line);
 	left = load_relaxed(&line->left);
 	if ((int64_t)left >= 0 && left >= need) {

@@ -346,7 +346,8 @@ free_leave:
 
 	/*
 	 * The original first, then core: nothing of ours is raised while the
-	 * original runs, so it may throw, jump out or never return.
+	 * original runs, so it may throw, jump out or never return. Core hears of
+	 * calls that fail, too: they may have spent the countdown.
 	 *
 	 *	rbx line	r12 size	r13 result	r14 block
 	 */
@@ -360,8 +361,6 @@ slow_alloc:
 	mov	%rax, %r13
 	mov	%rax, %r14
 record:
-	test	%r14, %r14
-	jz	return
 	enter	%rbx, %r8, record_leave
 	mov	entry + ENTRY_SHM(%rip), %rdi
 	lea	8(%rsp), %rsi
@@ -370,7 +369,6 @@ record:
 	call	*entry + ENTRY_CORE_ALLOC(%rip)
 record_leave:
 	leave_core %rbx
-return:
 	mov	%r13, %rax
 	pop_frame 8
 	ret
@@ -384,8 +382,11 @@ slow_posix_memalign:
 	call	*PAIR_CALL(%r11)
 	mov	%rax, %r13
 	test	%eax, %eax
-	jnz	return
+	jnz	.Lno_block
 	mov	(%r14), %r14
+	jmp	record
+.Lno_block:
+	xor	%r14d, %r14d
 	jmp	record
 	restore_state 8
 
