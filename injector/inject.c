@@ -10,6 +10,7 @@
 #include "injector/inject_private.h"
 #include "injector/payload_image.h"
 #include "injector/procmem.h"
+#include "resolver/maps.h"
 
 #define RED_ZONE	 128u /* psABI: used below the stack pointer */
 #define STACK_FRAME_SIZE BORROW_GUARD_SIZE
@@ -124,17 +125,43 @@ static struct error *mapping_make(struct borrow *borrow, struct journal_mapping 
 	return NULL;
 }
 
-static struct error *mapping_remove(struct borrow *borrow, struct journal_mapping *mapping)
+/* One of a file has our file's name; of another one nothing tells that it is ours. */
+static bool mapping_is_there(const struct inject *inject, const struct journal_mapping *mapping)
+{
+	struct maps maps = {0};
+	struct error *err = maps_read(target_pid(inject->target), &maps);
+	const struct map *map = err ? NULL : maps_find(&maps, mapping->address);
+	bool there = map && map->start == mapping->address &&
+		     strncmp(map->path, "/memfd:heapattach", strlen("/memfd:heapattach")) == 0;
+
+	error_free(err);
+	maps_deinit(&maps);
+	return there;
+}
+
+/*
+ * A call that nobody saw return may have been made, by a worker that died since or
+ * by T after we gave it up: what lies there now may be the program's. A page of
+ * ours that stays is the smaller harm.
+ */
+static struct error *mapping_remove(const struct inject *inject, struct borrow *borrow,
+				    struct journal_mapping *mapping)
 {
 	const uint64_t args[6] = {mapping->address, mapping->size};
 	struct error *err;
 	int64_t ret;
 
-	if (mapping->state != JOURNAL_THERE)
+	if (mapping->state == JOURNAL_REMOVING && !mapping_is_there(inject, mapping))
+		mapping->state = JOURNAL_NONE;
+	if (mapping->state != JOURNAL_THERE && mapping->state != JOURNAL_REMOVING)
 		return NULL;
+	mapping->state = JOURNAL_REMOVING;
 	err = inject_call(borrow, "munmap", SYS_munmap, args, &ret);
 	if (!err)
 		mapping->state = JOURNAL_NONE;
+	/* The kernel refused, or the call was not begun. */
+	else if (!error_is(err, ERROR_TIMEOUT))
+		mapping->state = JOURNAL_THERE;
 	return err;
 }
 
@@ -322,7 +349,7 @@ struct error *inject_clear(struct inject *inject, struct borrow *borrow)
 			continue;
 		err = inject_guard(inject, borrow);
 		if (!err)
-			err = mapping_remove(borrow, &inject->journal->left[i]);
+			err = mapping_remove(inject, borrow, &inject->journal->left[i]);
 	}
 	return err;
 }
@@ -380,7 +407,7 @@ struct error *inject_remove(struct inject *inject, struct borrow *borrow)
 		else
 			err = inject_guard(inject, borrow);
 		if (!err)
-			err = mapping_remove(borrow, mappings[i]);
+			err = mapping_remove(inject, borrow, mappings[i]);
 		error_keep_first(&first, err);
 	}
 	return first;

@@ -34,8 +34,11 @@
  */
 #define MESSAGE_TIMEOUT_MS 5000
 
-#define NS_PER_US	   1000ull
-#define NS_PER_MS	   1000000ull
+/* For boot's end after its last message, or after none came: a window's time and more. */
+#define END_TIMEOUT_MS 200
+
+#define NS_PER_US      1000ull
+#define NS_PER_MS      1000000ull
 
 static struct ha_boot *boot_local(const struct inject *inject)
 {
@@ -221,6 +224,24 @@ static struct error *window_run(const struct inject *inject, const struct ha_mes
 }
 
 /*
+ * Elsewhere than at its end T may hold the loader's lock, or stand in the loader
+ * itself, and must go on from there: it restores itself at the end. Short of a
+ * processor, or in a dlopen() that waits for the program, it may take its time.
+ */
+static bool boot_ends(const struct ha_boot *boot)
+{
+	const struct timespec pause = {.tv_nsec = 200000};
+	uint64_t deadline_ns = clock_now_ns() + END_TIMEOUT_MS * NS_PER_MS;
+
+	while (!__atomic_load_n(&boot->done, __ATOMIC_ACQUIRE)) {
+		if (clock_now_ns() >= deadline_ns)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+/*
  * T waits to be stopped. Whoever wins the compare-and-swap restores T; if it
  * was T, it runs on as it was and is only let go. T helps itself, too, when we
  * have won but were kept from coming for long: it is looked at once more when
@@ -233,7 +254,8 @@ static struct error *boot_take_back(struct inject *inject, struct borrow *borrow
 	uint32_t nobody = HA_RESTORE_NOBODY;
 	struct error *err;
 
-	if (__atomic_compare_exchange_n(restore, &nobody, HA_RESTORE_INJECTOR, false,
+	if (boot_ends(boot_local(inject)) &&
+	    __atomic_compare_exchange_n(restore, &nobody, HA_RESTORE_INJECTOR, false,
 					__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
 		err = borrow_stop_again(borrow, BORROW_STEP_TIMEOUT_MS);
 		if (err || __atomic_load_n(restore, __ATOMIC_SEQ_CST) == HA_RESTORE_INJECTOR)
@@ -316,6 +338,9 @@ struct error *inject_boot(struct inject *inject, struct borrow *borrow, enum ha_
 	result_fill(inject, result);
 	if (error_is(err, ERROR_GONE) || error_is(err, ERROR_FAULT))
 		return err;
+	/* Boot does not wait for a window that nobody will open any more. */
+	if (err)
+		window_settle(boot_local(inject), HA_WINDOW_ABORT);
 	back = boot_take_back(inject, borrow, result);
 	if (err)
 		error_free(back);

@@ -29,7 +29,7 @@ static struct error *pages_protect(struct ha_changes *changes, struct borrow *bo
 {
 	struct error *err = NULL;
 
-	for (uint32_t i = 0; i < changes->page_count && !err; i++) {
+	for (uint32_t i = 0; i < HA_CHANGE_PAGES_MAX && i < changes->page_count && !err; i++) {
 		struct ha_change_page *page = &changes->page[i];
 
 		if (!(page->protection & PROT_WRITE) && !page->error)
@@ -47,12 +47,13 @@ struct error *inject_change(struct inject *inject, struct borrow *borrow)
 
 	if (!err)
 		err = pages_protect(changes, borrow, true);
-	for (uint32_t i = 0; i < changes->count && !err; i++) {
-		const struct ha_change *change = &changes->change[i];
+	/* Bounded, since the target may have scribbled over the list. */
+	for (uint32_t i = 0; i < HA_CHANGES_MAX && i < changes->count && !err; i++) {
+		const struct ha_change change = changes->change[i];
 
-		if (!changes->page[change->page].error)
-			err = borrow_change(borrow, pc, change->address, change->expected,
-					    change->value);
+		if (!changes->page[change.page % HA_CHANGE_PAGES_MAX].error)
+			err = borrow_change(borrow, pc, change.address, change.expected,
+					    change.value);
 	}
 	closed = pages_protect(changes, borrow, false);
 	if (err)

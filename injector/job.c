@@ -162,11 +162,14 @@ struct error *job_hook(struct job *job, uint64_t entry)
 	return slots_write(&job->reader, job->slots, changes_of(job), &job->result->slots);
 }
 
-struct error *job_switch_on(struct job *job)
+struct error *job_switch_on(struct job *job, struct borrow *borrow)
 {
 	const uint32_t on = HA_STATE_ON;
-	struct error *err = inject_open_gate(&job->inject);
+	/* A frame that T would return to lies in the gate, which is zeroed. */
+	struct error *err = borrow ? borrow_guard(borrow, 0, 0) : NULL;
 
+	if (!err)
+		err = inject_open_gate(&job->inject);
 	if (err)
 		return err;
 	job->journal->state_on = 1;
@@ -402,8 +405,13 @@ struct error *job_remove(struct job *job)
 static struct error *clear_step(struct job *job, struct borrow *borrow, uint32_t lock_timeout_us,
 				struct inject_boot_result *boot)
 {
+	uint64_t pc = borrow_registers(borrow)->pc;
+
 	(void)lock_timeout_us;
 	(void)boot;
+	/* A forked child's only thread may stand between its line's depth and the gate. */
+	if (pc - job->journal->entry.address < HA_ENTRY_DATA)
+		return error_create(ERROR_BUSY, "thread %d stands in a hook", borrow_tid(borrow));
 	return inject_clear(&job->inject, borrow);
 }
 

@@ -133,6 +133,6 @@ MUST_CHECK struct error *job_window(struct job *job, struct borrow *borrow,
  */
 MUST_CHECK struct error *job_hook(struct job *job, uint64_t entry);
 /* For the loaders: have hooks record from now on. */
-MUST_CHECK struct error *job_switch_on(struct job *job);
+MUST_CHECK struct error *job_switch_on(struct job *job, struct borrow *borrow);
 
 #endif

@@ -196,6 +196,13 @@ static struct error *thread_try(struct job *job, struct job_search *search, pid_
 	still_note(search, borrow, refused);
 	if (refused) {
 		err = error_create(ERROR_BUSY, "%s", job->result->refusal);
+	} else if (search->boots && borrow_seccomp(borrow) != BORROW_SECCOMP_NONE) {
+		/* The main thread has none, or nobody would be asked to run boot. */
+		refused = true;
+		err = error_create(ERROR_BUSY,
+				   "thread %d has a seccomp filter of its own, under which it may "
+				   "not run the payload",
+				   tid);
 	} else if (!search->takes_no_lock && !lock_timeout_us && !job_lock_is_free(job)) {
 		search->lock_busy++;
 		refused = true;

@@ -24,6 +24,7 @@ enum journal_state {
 	JOURNAL_NONE,	/* not there */
 	JOURNAL_MAKING, /* the request was about to be made: may or may not be there */
 	JOURNAL_THERE,
+	JOURNAL_REMOVING, /* the same for its end: the program may have the addresses by now */
 };
 
 struct journal_mapping {

@@ -80,7 +80,7 @@ static struct error *dlopen_attach(struct job *job, struct borrow *borrow, uint3
 	if (!err)
 		err = inject_boot(&job->inject, borrow, again ? HA_BOOT_LOCK_ONLY : HA_BOOT_DLOPEN,
 				  lock_timeout_us, again ? window_again : window_loaded, job, boot);
-	return err ? err : job_switch_on(job);
+	return err ? err : job_switch_on(job, boot->let_go ? NULL : borrow);
 }
 
 const struct loader loader_dlopen = {

@@ -36,7 +36,7 @@ static struct error *map_attach(struct job *job, struct borrow *borrow, uint32_t
 	if (err)
 		return err;
 	err = job_window(job, borrow, lock_timeout_us, window_mapped, boot);
-	return err ? err : job_switch_on(job);
+	return err ? err : job_switch_on(job, boot->let_go ? NULL : borrow);
 }
 
 const struct loader loader_map = {
