@@ -52,7 +52,7 @@ static uint64_t stack_frame_address(const struct inject *inject, const struct bo
 	uint64_t bounds[2] = {0}; /* lowest address, size */
 	uint64_t frame = (registers->sp - RED_ZONE - STACK_FRAME_SIZE) & ~UINT64_C(63);
 
-	if (header->main_fs && registers->thread_pointer == header->main_fs) {
+	if (header->main_stack_high && borrow_tid(borrow) == target_pid(inject->target)) {
 		bounds[0] = header->main_stack_high - MAIN_STACK_KNOWN;
 		bounds[1] = MAIN_STACK_KNOWN;
 	} else if (header->tcb_stack_offset) {

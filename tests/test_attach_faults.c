@@ -132,6 +132,8 @@ static void expect_as_it_was(uint64_t hash)
 			      !procstate_mapped(target.pid, "memfd:heapattach-core"),
 		      "step %llu (kind %u): mappings are left; ended with %d: %s", at,
 		      fault->happened, run.status, run.err);
+	if (!hash)
+		return;
 	ck_assert_msg(memory_hash(target.pid) == hash,
 		      "step %llu (kind %u): memory has changed; ended with %d: %s", at,
 		      fault->happened, run.status, run.err);
@@ -164,11 +166,13 @@ static void cleaned_up(void)
 
 static void steps_go_wrong(enum fault_how how, const char *loader)
 {
-	uint64_t at, hash = memory_hash(target.pid);
+	bool by_calls = strcmp(loader, "calls") == 0;
+	uint64_t at, hash = by_calls ? 0 : memory_hash(target.pid);
 	unsigned int count = 0;
 
 	procstate_read(target.pid, &before);
-	for (at = 1; attach_with_fault(how, at, loader); at += (uint64_t)stride()) {
+	for (at = 1; attach_with_fault(how, at, by_calls ? "map" : loader);
+	     at += (uint64_t)stride()) {
 		if (how == FAULT_KILL)
 			cleaned_up();
 		else
@@ -189,9 +193,21 @@ START_TEST(failing_step_leaves_the_target_as_it_was)
 }
 END_TEST
 
+/*
+ * The last one has no lock of the loader: all is done by calls on a stopped thread.
+ * Who dies between two of them may leave a page of constants writable: only the
+ * mappings of ours and what the target knows of itself are looked at.
+ */
 START_TEST(death_at_a_step_leaves_what_stop_takes_out)
 {
-	steps_go_wrong(FAULT_KILL, _i ? "map" : "dlopen");
+	static const char *const loaders[] = {"dlopen", "map", "calls"};
+
+	if (_i == 2) {
+		child_end(&target);
+		child_start_target(&target, &folder, "storm_musl -t 0");
+		child_expect(&target, "check", "ok");
+	}
+	steps_go_wrong(FAULT_KILL, loaders[_i]);
 }
 END_TEST
 
@@ -203,7 +219,7 @@ Suite *attach_faults_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 900);
 	tcase_add_loop_test(tcase, failing_step_leaves_the_target_as_it_was, 0, 2);
-	tcase_add_loop_test(tcase, death_at_a_step_leaves_what_stop_takes_out, 0, 2);
+	tcase_add_loop_test(tcase, death_at_a_step_leaves_what_stop_takes_out, 0, 3);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
