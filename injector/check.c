@@ -137,20 +137,6 @@ static struct error *say_threads(FILE *out, const struct session *session)
 
 /* ---- the plan */
 
-static size_t hooked_modules(const struct slots *slots)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < slots->count; i++) {
-		size_t k;
-
-		for (k = 0; k < i && slots->slot[k].module != slots->slot[i].module; k++)
-			;
-		count += k == i;
-	}
-	return count;
-}
-
 static void say_functions(FILE *out, const struct slots *slots)
 {
 	char text[512] = "";
@@ -229,7 +215,7 @@ static struct error *say_plan(FILE *out, const struct session *session)
 	    session->preflight.allocator_path ? " in " : "",
 	    session->preflight.allocator_path ? session->preflight.allocator_path : "");
 	say(out, "Hooks", "%s in %s:", human_counted(slots->count, "word").text,
-	    human_counted(hooked_modules(slots), "module").text);
+	    human_counted(slots_modules(slots), "module").text);
 	say_functions(out, slots);
 	say_skipped(out, session);
 	say_direct(out, session);

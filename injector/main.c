@@ -179,14 +179,22 @@ static int report_command(const struct options *options)
 	return err ? fail(err) : EXIT_RECORDED;
 }
 
+/* Of a command whose output is all that it is for. */
+static int output_end(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	return fail(error_os(errno, "cannot write to the standard output"));
+}
+
 static int check_command(const struct options *options)
 {
 	struct error *err = check_run(options, stdout);
 
 	if (!err)
-		return EXIT_RECORDED;
+		return output_end(EXIT_RECORDED);
 	error_free(err);
-	return EXIT_FAILED;
+	return output_end(EXIT_FAILED);
 }
 
 static int stop_command(const struct options *options)
@@ -201,7 +209,7 @@ static int stop_command(const struct options *options)
 	else
 		printf("process %d is clean: %zu slots put back, %zu mappings removed\n",
 		       options->pid, result.slots, result.mappings);
-	return EXIT_RECORDED;
+	return output_end(EXIT_RECORDED);
 }
 
 /* Each module that is looked at keeps a few files open. */
@@ -239,10 +247,10 @@ int main(int argc, char *argv[])
 		return stop_command(&options);
 	case OPTIONS_VERSION:
 		printf("heapattach %s\n", HA_VERSION);
-		return EXIT_RECORDED;
+		return output_end(EXIT_RECORDED);
 	case OPTIONS_HELP:
 		break;
 	}
 	fputs(options_help(), stdout);
-	return EXIT_RECORDED;
+	return output_end(EXIT_RECORDED);
 }

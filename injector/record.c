@@ -121,9 +121,10 @@ static void banner(const struct record *record)
 		refused += profile->pause[i].kind == PROFILE_PAUSE_RETRY;
 	}
 	say(record,
-	    "attached to %d (%s, %u threads, %s): one thread stopped for %.2f ms, %llu slots "
+	    "attached to %d (%s, %s, %s): one thread stopped for %.2f ms, %llu slots "
 	    "hooked",
-	    session->preflight.pid, comm ? comm : "?", session->preflight.threads,
+	    session->preflight.pid, comm ? comm : "?",
+	    human_counted(session->preflight.threads, "thread").text,
 	    session->preflight.allocator ? session->preflight.allocator : "unknown allocator",
 	    (double)attach_us / 1000, (unsigned long long)profile->coverage.slots);
 	if (refused)

@@ -145,7 +145,6 @@ static struct error *modules_refresh(struct session *session)
 		err = modules_plan(session);
 	if (session->selfcheck)
 		selfcheck_flush(session->selfcheck);
-	session->profile->coverage.modules = session->modules.count;
 	return err;
 }
 
@@ -228,7 +227,8 @@ struct error *session_snapshot(struct session *session)
 	struct procmem memory = {0};
 	struct error *err;
 
-	error_free(procmem_read(session->target, &memory));
+	if (!target_is_another_program(session->target))
+		error_free(procmem_read(session->target, &memory));
 	head.rss_bytes = memory.rss_bytes;
 	head.anon_bytes = memory.anon_bytes;
 	err = reader_scan(session->reader);

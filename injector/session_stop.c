@@ -219,6 +219,8 @@ static struct error *collect(struct session *session)
 		err = session_snapshot(session);
 	if (err)
 		return err;
+	session->profile->duration_ns = session_elapsed_ns(session);
+	session->profile->coverage.modules = slots_modules(&session->slots);
 	fill_counters(&session->fill);
 	err = ages_fill(&session->fill);
 	session->collected = !err;
@@ -391,9 +393,10 @@ struct error *session_finish(struct session *session, enum profile_end end, int3
 
 	profile->end = end;
 	profile->end_status = end_status;
-	profile->duration_ns = session_elapsed_ns(session);
 	profile->coverage.rebound_slots = session->rebound_slots;
-	session_memory_describe(session, &profile->memory_end);
+	/* Another program's memory is not what this one held. */
+	if (end != PROFILE_END_EXEC)
+		session_memory_describe(session, &profile->memory_end);
 	err = session->collected ? NULL : collect(session);
 	return err ? err : fill_names(&session->fill);
 }

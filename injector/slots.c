@@ -364,3 +364,18 @@ struct error *slots_saved_pointers(const struct memory_reader *memory, const str
 	*count_ret = scan.found;
 	return NULL;
 }
+
+size_t slots_modules(const struct slots *slots)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < slots->count; i++) {
+		size_t k = i;
+
+		/* From the last one back: those of one module come together mostly. */
+		while (k > 0 && slots->slot[k - 1].module != slots->slot[i].module)
+			k--;
+		count += k == 0;
+	}
+	return count;
+}

@@ -107,6 +107,9 @@ MUST_CHECK struct error *slots_plan(const struct memory_reader *memory, const st
 
 void slots_deinit(struct slots *slots);
 
+/* Modules that slots are of. */
+size_t slots_modules(const struct slots *slots);
+
 /* True if calls through such a word are not seen: the reason belongs in a report's coverage. */
 bool slot_skip_is_loss(enum slot_skip_reason reason);
 

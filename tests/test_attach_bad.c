@@ -408,6 +408,25 @@ START_TEST(file_that_is_no_recording_is_refused)
 }
 END_TEST
 
+/* What is printed is all that these commands are for. */
+START_TEST(output_that_cannot_be_written_is_an_error)
+{
+	static const char *const commands[] = {"--help", "--version", "check -p %d", "stop -p %d"};
+	CLEANUP(freep) char *program = tests_build_path("heapattach");
+	char words[64], command[4096];
+
+	child_start_target(&target, &folder, "storm -t 0");
+	snprintf(words, sizeof(words), commands[_i], target.pid);
+	snprintf(command, sizeof(command), "%s %s >/dev/full 2>%s", program, words,
+		 folder_file(&folder, "err"));
+	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
+	snprintf(command, sizeof(command), "grep -q 'cannot write to the standard output' %s",
+		 folder_file(&folder, "err"));
+	ck_assert_int_eq(system(command), 0);
+	child_expect(&target, "check", "ok");
+}
+END_TEST
+
 Suite *attach_bad_suite(void)
 {
 	Suite *suite = suite_create("attach_bad");
@@ -425,6 +444,7 @@ Suite *attach_bad_suite(void)
 	tcase_add_test(refused, traced_process_is_refused);
 	tcase_add_test(refused, static_process_is_refused);
 	tcase_add_test(refused, process_of_32_bits_is_refused);
+	tcase_add_loop_test(refused, output_that_cannot_be_written_is_an_error, 0, 4);
 	suite_add_tcase(suite, refused);
 
 	tcase_add_checked_fixture(cut, setup, teardown);
