@@ -13,7 +13,7 @@
  */
 #define SHORTEST_NS	      (3ull * 1000000000)
 #define FEWEST_SNAPSHOTS      5
-#define FEWEST_LONG_SNAPSHOTS 3
+#define FEWEST_LONG_SNAPSHOTS 4
 
 #define MEDIUM_NS	      (30ull * 1000000000)
 #define HIGH_NS		      (300ull * 1000000000)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "resolver/report.h"
+#include "resolver/report_ages.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -698,6 +699,72 @@ START_TEST(replaced_blocks_are_no_growth)
 }
 END_TEST
 
+/* Small ones for large ones: what rose is what it rose by. */
+START_TEST(replaced_blocks_do_not_explain_memory_that_rises)
+{
+	static const unsigned int inuse[] = {0, 10, 20, 30, 40, 50, 60, 70, 80};
+	static const unsigned int anon[] = {200, 210, 220, 230, 240, 250, 260, 270, 280};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(inuse, anon, 9, 60);
+
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		profile->snapshot[i].unknown_frees = 10 * i;
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_GROWING);
+}
+END_TEST
+
+/* Samples do not show frees of older blocks. */
+START_TEST(replacement_is_not_sure_from_samples)
+{
+	static const unsigned int inuse[] = {0, 10, 20, 30, 40, 50, 60, 70, 80};
+	static const unsigned int anon[] = {200, 200, 200, 200, 200, 200, 200, 200, 200};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(inuse, anon, 9, 60);
+	struct report_verdict verdict;
+
+	profile->sampling.interval_low = profile->sampling.interval_high = 4096;
+	verdict = verdict_of(profile);
+	ck_assert_int_eq(verdict.kind, VERDICT_REPLACING);
+	ck_assert_int_eq(verdict.confidence, VERDICT_LOW);
+}
+END_TEST
+
+/* Looks do not come at the middle of the time. */
+START_TEST(growth_is_by_the_looks_that_it_is_from)
+{
+	static const unsigned int mib[] = {0, 10, 20, 30, 40, 50};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(mib, mib, 6, 1);
+	CLEANUP(report_sites_deinit) struct report_sites sites = {0};
+	CLEANUP(freep) uint64_t *series = NULL;
+	const double truth = 10 << 20;
+
+	ck_assert_double_eq_tol(verdict_of(profile).bytes_per_s, truth, truth / 100);
+	assert_ok(report_sites_init(profile, REPORT_SORT_INUSE, &sites));
+	assert_ok(report_series(profile, &sites, VERDICT_POINTS, &series));
+	ck_assert_double_eq_tol(report_growth(profile, series), truth, truth / 100);
+}
+END_TEST
+
+START_TEST(long_recording_with_few_looks_has_a_verdict)
+{
+	static const unsigned int mib[] = {0, 10, 20, 30};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(mib, mib, 4, 60);
+
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_GROWING);
+}
+END_TEST
+
+START_TEST(no_sample_is_not_no_allocation)
+{
+	static const unsigned int none[] = {0, 0, 0, 0, 0, 0};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(none, none, 6, 10);
+	CLEANUP(freep) char *text = NULL;
+
+	profile->sampling.interval_low = profile->sampling.interval_high = 1 << 20;
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "NO SAMPLE TAKEN in 50 s: allocations of 3.69 MiB at most");
+	ck_assert_int_eq(verdict_of(profile).confidence, VERDICT_LOW);
+}
+END_TEST
+
 START_TEST(short_recording_gives_no_verdict)
 {
 	static const unsigned int mib[] = {0, 10, 20};
@@ -819,6 +886,11 @@ Suite *report_suite(void)
 
 	tcase_add_loop_test(verdicts, verdict_fits_the_curve, 0, ARRAY_SIZE(curves));
 	tcase_add_test(verdicts, replaced_blocks_are_no_growth);
+	tcase_add_test(verdicts, replaced_blocks_do_not_explain_memory_that_rises);
+	tcase_add_test(verdicts, replacement_is_not_sure_from_samples);
+	tcase_add_test(verdicts, growth_is_by_the_looks_that_it_is_from);
+	tcase_add_test(verdicts, long_recording_with_few_looks_has_a_verdict);
+	tcase_add_test(verdicts, no_sample_is_not_no_allocation);
 	tcase_add_test(verdicts, short_recording_gives_no_verdict);
 	tcase_add_test(verdicts, trend_fits_the_series);
 	tcase_add_loop_test(verdicts, series_ends_at_the_end, 0, VERDICT_POINTS);
