@@ -788,7 +788,7 @@ struct error *session_attach(struct session *session)
 		err = attach_once(session);
 	}
 	if (err)
-		return err;
+		return ended_or(session, err);
 	session->start_ns = clock_now_ns();
 	{
 		struct timespec wall;
@@ -799,6 +799,7 @@ struct error *session_attach(struct session *session)
 	err = profile_describe(session);
 	if (!err)
 		err = coverage_describe(session);
+	err = ended_or(session, err);
 	/* It ended, or became another program: what it did until then is in shm. */
 	if (error_is(err, ERROR_GONE)) {
 		error_free(err);
