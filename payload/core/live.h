@@ -154,8 +154,8 @@ static inline void live_cell_write(struct ha_bucket *bucket, uint64_t cell, uint
 void live_prefetch_all(const struct ha_shm *shm, uint64_t ptr);
 
 /*
- * Begin to fetch what an operation on @ptr will read. Returns what live_insert()
- * wants: @ptr's first bucket, or NULL if that does not decide alone.
+ * Begin to fetch what an operation on @ptr will read. Returns what
+ * live_insert_first() wants: @ptr's first bucket, or NULL if that does not decide alone.
  */
 static inline struct ha_bucket *live_prefetch(const struct ha_shm *shm, uint64_t ptr)
 {

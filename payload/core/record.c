@@ -445,10 +445,8 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 	struct live_block block;
 	struct stripe stripe;
 
-	if (UNLIKELY(shm_is_orphan(shm))) {
-		count_gave_up(shm);
+	if (UNLIKELY(pass_through(shm)))
 		return;
-	}
 	if (UNLIKELY(line_index >= HA_LINES)) {
 		shared_free(shm, stripe_of(shm, line_index), ptr);
 		return;
