@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "injector/threads.h"
 #include "tests/tests.h"
 
 #define PATIENCE_MS 5000u
@@ -59,6 +60,34 @@ void victim_start_on(struct victim *victim, victim_main *main, struct board *boa
 void victim_start(struct victim *victim, victim_main *main)
 {
 	victim_start_on(victim, main, board_create());
+}
+
+void victim_wait_in(const struct victim *victim, pid_t tid, long number)
+{
+	double end = now_ms() + PATIENCE_MS;
+	struct thread_syscall call;
+
+	for (;;) {
+		assert_ok(thread_read_syscall(victim->target, tid, &call));
+		if (call.blocked && call.number == number)
+			return;
+		ck_assert_msg(now_ms() < end, "thread %d does not wait in call %ld", tid, number);
+		wait_ms(1);
+	}
+}
+
+void victim_wait_state(const struct victim *victim, pid_t tid, char state)
+{
+	double end = now_ms() + PATIENCE_MS;
+	char is[64];
+
+	for (;;) {
+		status_line(victim->pid, tid, "State", is, sizeof(is));
+		if (is[0] == state)
+			return;
+		ck_assert_msg(now_ms() < end, "thread %d is '%s', not %c", tid, is, state);
+		wait_ms(1);
+	}
 }
 
 void victim_stop(struct victim *victim)

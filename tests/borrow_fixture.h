@@ -39,6 +39,10 @@ struct board *board_create(void);
 void victim_start(struct victim *victim, victim_main *main);
 /* The same with a board that exists. */
 void victim_start_on(struct victim *victim, victim_main *main, struct board *board);
+/* Until the thread is blocked in system call @number; fails after 5 s. */
+void victim_wait_in(const struct victim *victim, pid_t tid, long number);
+/* Until @tid's state is @state, a letter of /proc/PID/stat; fails after 5 s. */
+void victim_wait_state(const struct victim *victim, pid_t tid, char state);
 /* Kill it. */
 void victim_stop(struct victim *victim);
 

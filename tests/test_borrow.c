@@ -63,7 +63,7 @@ START_TEST(calls_on_a_blocked_thread)
 	struct borrow *borrow;
 
 	victim_start(&victim, wait_in_pause);
-	wait_ms(20);
+	victim_wait_in(&victim, victim.pid, SYS_pause);
 	borrow = victim_borrow(&victim);
 	ck_assert_int_eq(borrow_registers(borrow)->syscall, SYS_pause);
 	borrow_call_getpid(borrow, &victim, 3);
@@ -324,7 +324,7 @@ START_TEST(exit_while_stopped_is_gone)
 	victim_start(&victim, spin);
 	borrow = victim_borrow(&victim);
 	kill(victim.pid, SIGKILL);
-	wait_ms(20);
+	victim_wait_state(&victim, victim.pid, 'Z');
 	assert_fails(borrow_syscall(borrow, SYS_getpid, args, &result), ERROR_GONE);
 	assert_fails(borrow_end(borrow, NULL), ERROR_GONE);
 	victim_stop(&victim);
@@ -349,6 +349,19 @@ static void spin_with_a_thread_that_execs(struct board *board)
 	spin(board);
 }
 
+/* Until it is another program; fails after 5 s. Not if it could not become one. */
+static void wait_for_exec(const struct victim *victim)
+{
+	struct error *err = NULL;
+
+	for (int left = 500; !err && !victim->board->bad && left > 0; left--) {
+		wait_ms(10);
+		err = target_check(victim->target);
+	}
+	if (!victim->board->bad)
+		assert_fails(err, ERROR_GONE);
+}
+
 START_TEST(exec_by_another_thread_is_gone)
 {
 	const uint64_t args[6] = {0};
@@ -360,7 +373,7 @@ START_TEST(exec_by_another_thread_is_gone)
 	victim_start(&victim, spin_with_a_thread_that_execs);
 	borrow = victim_borrow(&victim);
 	victim.board->word[0] = 1;
-	wait_ms(100);
+	wait_for_exec(&victim);
 	assert_fails(borrow_syscall(borrow, SYS_getpid, args, &result), ERROR_GONE);
 	assert_fails(borrow_end(borrow, NULL), ERROR_GONE);
 	err = target_check(victim.target);
@@ -481,7 +494,7 @@ START_TEST(thread_of_another_abi_is_unsupported)
 
 	victim_start(&victim, become_32_bit);
 	victim.board->word[0] = 1;
-	wait_ms(100);
+	wait_for_exec(&victim);
 	/* A kernel without that ABI has set bad. */
 	if (!victim.board->bad) {
 		assert_ok(target_open(victim.pid, &target));
@@ -518,10 +531,10 @@ START_TEST(thread_that_does_not_stop_is_left_alone)
 	char tracer[16];
 
 	victim_start(&victim, wait_in_vfork);
-	wait_ms(20);
+	victim_wait_in(&victim, victim.pid, SYS_vfork);
 	assert_fails(borrow_begin(victim.target, victim.pid, 50, &borrow), ERROR_TIMEOUT);
 	victim.board->word[0] = 1;
-	wait_ms(50);
+	victim_wait_state(&victim, victim.pid, 't');
 	/* It has stopped since. Any further use of the module lets it go; here its end. */
 	assert_fails(borrow_begin(victim.target, 0x7ffffff0, 100, &borrow), ERROR_GONE);
 	victim_expect_progress(&victim);

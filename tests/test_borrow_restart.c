@@ -212,7 +212,7 @@ START_TEST(signal_during_the_borrow_ends_epoll_wait)
 	struct borrow_stats stats;
 
 	victim_start(&victim, wait_for_signal);
-	wait_ms(20);
+	victim_wait_in(&victim, victim.pid, SYS_epoll_wait);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i);
 	kill(victim.pid, SIGUSR1);
@@ -233,7 +233,7 @@ START_TEST(ignored_signal_during_the_borrow_does_not)
 	struct borrow_stats stats;
 
 	victim_start(&victim, wait_for_signal);
-	wait_ms(20);
+	victim_wait_in(&victim, victim.pid, SYS_epoll_wait);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i);
 	/* Queued only because T is traced: its default is to be ignored. */
@@ -284,13 +284,18 @@ static void wait_in_ppoll(struct board *board)
 	wait_with_mask(board, false);
 }
 
+static void start_with_mask(struct victim *victim, bool with_epoll)
+{
+	victim_start(victim, with_epoll ? wait_in_epoll_pwait : wait_in_ppoll);
+	victim_wait_in(victim, victim->pid, with_epoll ? SYS_epoll_pwait : SYS_ppoll);
+}
+
 START_TEST(signal_that_only_the_call_lets_through_ends_it)
 {
 	struct victim victim;
 	struct borrow *borrow;
 
-	victim_start(&victim, _i & 1 ? wait_in_epoll_pwait : wait_in_ppoll);
-	wait_ms(20);
+	start_with_mask(&victim, _i & 1);
 	borrow = victim_borrow(&victim);
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i / 2);
 	kill(victim.pid, SIGUSR1);
@@ -309,8 +314,7 @@ START_TEST(borrow_before_the_signal_keeps_the_calls_mask)
 	struct victim victim;
 	struct borrow *borrow;
 
-	victim_start(&victim, _i & 1 ? wait_in_epoll_pwait : wait_in_ppoll);
-	wait_ms(20);
+	start_with_mask(&victim, _i & 1);
 	for (int i = 0; i < 10; i++) {
 		borrow = victim_borrow(&victim);
 		borrow_call_getpid(borrow, &victim, (unsigned int)_i / 2);

@@ -80,6 +80,21 @@ static const struct thread *find(const struct threads *threads, uint64_t tid)
 	return NULL;
 }
 
+/* A thread may wait long for a processor: read when all do what they are there for. */
+static void read_three_threads(const struct victim *victim, struct threads *ret)
+{
+	victim_wait_in(victim, victim->pid, SYS_pause);
+	victim_wait_in(victim, (pid_t)victim->board->word[TID_IDLE], SYS_read);
+	for (int left = 1000; left > 0; left--) {
+		assert_ok(threads_read(victim->target, ret));
+		if (find(ret, victim->board->word[TID_BUSY])->cpu_time > 1)
+			return;
+		threads_deinit(ret);
+		wait_ms(10);
+	}
+	ck_abort_msg("the busy thread of %d never ran", victim->pid);
+}
+
 START_TEST(lists_threads_with_state_name_and_time)
 {
 	const struct thread *main, *busy, *idle;
@@ -87,8 +102,7 @@ START_TEST(lists_threads_with_state_name_and_time)
 	struct victim victim;
 
 	victim_start(&victim, three_threads);
-	wait_ms(100);
-	assert_ok(threads_read(victim.target, &threads));
+	read_three_threads(&victim, &threads);
 	ck_assert_uint_eq(threads.count, 3);
 	main = find(&threads, (uint64_t)victim.pid);
 	busy = find(&threads, victim.board->word[TID_BUSY]);
@@ -116,7 +130,7 @@ START_TEST(knows_what_a_thread_waits_for)
 	struct victim victim;
 
 	victim_start(&victim, three_threads);
-	wait_ms(20);
+	victim_wait_in(&victim, (pid_t)victim.board->word[TID_IDLE], SYS_read);
 	assert_ok(thread_read_syscall(victim.target, (pid_t)victim.board->word[TID_IDLE], &call));
 	ck_assert(call.blocked);
 	ck_assert_int_eq(call.number, SYS_read);
@@ -162,9 +176,7 @@ static void expect_order(void (*three)(struct board *), bool main_first)
 	size_t count;
 
 	victim_start(&victim, three);
-	/* More than a clock tick */
-	wait_ms(100);
-	assert_ok(threads_read(victim.target, &threads));
+	read_three_threads(&victim, &threads);
 	assert_ok(threads_rank(victim.target, &threads, &order, &count));
 	ck_assert_uint_eq(count, 3);
 	ck_assert_int_eq(order[!main_first], victim.pid);
@@ -272,7 +284,7 @@ START_TEST(parent_of_vfork_is_not_asked)
 	size_t count;
 
 	victim_start(&victim, parent_of_vfork);
-	wait_ms(20);
+	victim_wait_in(&victim, victim.pid, SYS_vfork);
 	assert_ok(threads_read(victim.target, &threads));
 	ck_assert_uint_eq(threads.count, 1);
 	ck_assert(!thread_may_be_borrowed(&threads.thread[0]));
