@@ -96,14 +96,15 @@ static void bucket_add(const struct shm *shm, const struct ha_bucket *bucket, si
 
 	for (uint32_t k = 0; k < HA_CELLS; k++) {
 		uint64_t key = load(&bucket->key[k]), value = load(&bucket->value[k]);
+		uint32_t note = __atomic_load_n(&bucket->note[k], __ATOMIC_RELAXED);
 		uint64_t size = HA_VALUE_SIZE(value);
 		uint32_t site = HA_KEY_SITE(key), bin;
 		double weight;
 
 		if (!(key & ~HA_KEY_BUSY) || site >= sites)
 			continue;
-		bin = ha_bin(HA_TICKS_BETWEEN(HA_VALUE_TICK(value), now));
-		weight = shm_block_weight(shm, size, bucket->mark[k]);
+		bin = ha_bin(now - HA_TICK(value, note));
+		weight = shm_block_weight(shm, size, HA_NOTE_MARK(note));
 		ages[site].count[bin] += weight;
 		ages[site].bytes[bin] += weight * (double)size;
 	}

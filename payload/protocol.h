@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define HA_MAGIC 0x3130744168656168ull /* "haehAt01" in memory order */
-#define HA_ABI	 6u
+#define HA_ABI	 7u
 
 #define HA_PAGE	 4096u
 
@@ -292,8 +292,8 @@ struct ha_region {
  * cache line: most operations miss the caches once, and no more.
  *
  *	key    busy mark, ptr >> 3, site; 0 = empty	(HA_KEY)
- *	value  size (40 bits), tick (24 bits)		(HA_VALUE)
- *	mark   what the block stands for if it is a sample (HA_MARK_RATE); 0: for itself
+ *	value  size (40 bits), lower bits of the tick	(HA_VALUE)
+ *	note   mark, line, upper bits of the tick	(HA_NOTE)
  *	passed counts the blocks that stand elsewhere because this bucket was full
  *
  * For a reader a cell is what its key says. The busy mark alone: the cell is
@@ -304,9 +304,9 @@ struct ha_region {
 struct ha_bucket {
 	uint64_t key[HA_CELLS];	  /* P  a cell is claimed by compare-and-swap of its key */
 	uint64_t value[HA_CELLS]; /* P  written by the owner of the cell */
-	uint8_t mark[HA_CELLS];	  /* P  likewise */
+	uint32_t note[HA_CELLS];  /* P  likewise */
 	uint8_t passed;		  /* P  by compare-and-swap */
-	uint32_t spare[3];
+	uint8_t spare[3];
 };
 _Static_assert(sizeof(struct ha_bucket) == 64, "ha_bucket");
 
@@ -326,8 +326,21 @@ _Static_assert(sizeof(struct ha_bucket) == 64, "ha_bucket");
 #define HA_VALUE_SIZE_MAX    ((1ull << 40) - 1)
 #define HA_VALUE(size, tick) (((uint64_t)(size) << 24) | ((uint64_t)(tick)&0xffffffu))
 #define HA_VALUE_SIZE(value) ((uint64_t)(value) >> 24)
-#define HA_VALUE_TICK(value) ((uint32_t)((value)&0xffffffu))
 #define HA_TICK_MS	     10u
+
+/*
+ * The tick, HA_TICK_MS each since the session began, has 32 bits: 497 days. Line:
+ * of the thread that allocated the block. Mark: what the block stands for if it
+ * is a sample (HA_MARK_RATE); 0: for itself.
+ *
+ *	31..24	23..16		15..8	7..0
+ *	  0	tick >> 24	line	mark
+ */
+#define HA_NOTE(mark, line, tick) \
+	((uint32_t)(mark) | (uint32_t)(line) << 8 | (uint32_t)(tick) >> 24 << 16)
+#define HA_NOTE_MARK(note)   ((uint8_t)(note))
+#define HA_NOTE_LINE(note)   ((uint8_t)((note) >> 8))
+#define HA_TICK(value, note) ((uint32_t)((value)&0xffffffu) | ((note) >> 16 & 0xffu) << 24)
 
 /*
  * A sample of @size bytes, drawn at a mean distance of T bytes, was taken with
@@ -422,9 +435,6 @@ static inline uint32_t ha_bin(uint64_t number)
 	return bits < HA_BINS ? bits : HA_BINS - 1;
 }
 #define HA_SIZE_BIN(size) ha_bin((uint64_t)(size) >> 3)
-/* Ticks in cells have 24 bits: 46 hours. */
-#define HA_TICKS_BETWEEN(from, to) (((to) - (from)) & 0xffffffu)
-
 /* 128 bits: low may have overflowed while high does not yet know. */
 struct ha_wide {
 	uint64_t low; /* P */

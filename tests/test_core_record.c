@@ -43,10 +43,15 @@ static void teardown(void)
 	world_deinit(&world);
 }
 
-static void alloc_at(uint64_t call, uint64_t ptr, uint64_t size)
+static void alloc_on(uint64_t line, uint64_t call, uint64_t ptr, uint64_t size)
 {
 	stack.frame->ra = call;
-	core_alloc(world.shm, stack.frame, ptr, size, LINE);
+	core_alloc(world.shm, stack.frame, ptr, size, line);
+}
+
+static void alloc_at(uint64_t call, uint64_t ptr, uint64_t size)
+{
+	alloc_on(LINE, call, ptr, size);
 }
 
 static void realloc_end_at(uint64_t call, uint64_t token, uint64_t ptr, uint64_t size)
@@ -143,12 +148,16 @@ START_TEST(sorts_sizes_and_lives_into_bins)
 	world.shm->tick = 1000;
 	core_free(world.shm, BLOCK(2), LINE);
 	core_free(world.shm, BLOCK(3), LINE);
-	/* Ticks in cells have 24 bits. */
-	world.shm->tick = 0x1000000 + 3;
-	core_free(world.shm, BLOCK(4), LINE);
 	ck_assert_uint_eq(bins->lifetime[0], 1);
 	ck_assert_uint_eq(bins->lifetime[1], 1);
 	ck_assert_uint_eq(bins->lifetime[10], 2);
+	/* Months: from a tick and to a tick that needs all of its bits. */
+	world.shm->tick = 0x81000003;
+	core_free(world.shm, BLOCK(4), LINE);
+	alloc_at(CALL(1), BLOCK(4), 100);
+	world.shm->tick += 3;
+	core_free(world.shm, BLOCK(4), LINE);
+	ck_assert_uint_eq(bins->lifetime[HA_BINS - 1], 1);
 	ck_assert_uint_eq(bins->lifetime[2], 1);
 }
 END_TEST
@@ -204,6 +213,18 @@ START_TEST(counts_what_is_freed_before_the_next_allocation)
 	core_free(world.shm, BLOCK(3), LINE + 1);
 	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(1))).temporary, 1);
 	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(2))).temporary, 1);
+}
+END_TEST
+
+/* The address that a thread recorded last is another thread's block by then. */
+START_TEST(knows_who_allocated_what_is_freed_at_once)
+{
+	alloc_at(CALL(1), BLOCK(1), 8);
+	core_free(world.shm, BLOCK(1), LINE + 1);
+	alloc_on(LINE + 1, CALL(2), BLOCK(1), 8);
+	core_free(world.shm, BLOCK(1), LINE);
+	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(1))).temporary, 0);
+	ck_assert_uint_eq(world_site_sums(&world, site_at(CALL(2))).temporary, 0);
 }
 END_TEST
 
@@ -273,22 +294,39 @@ START_TEST(takes_the_same_block_in_a_loop_for_a_missed_free)
 }
 END_TEST
 
-START_TEST(takes_a_call_inside_a_call_for_a_nested_duplicate)
+/* As alloc_at(), for a call whose caller's frame lies above. */
+static void alloc_from_further_out(uint64_t call, uint64_t ptr, uint64_t size)
 {
 	struct fake_stack outer = stack;
 
-	/* The inner hooked function was called from further in. */
-	alloc_at(CALL(1), BLOCK(1), 100);
 	outer.at = (uint64_t)(stack.frame + 1) + 128;
 	outer.frame = (struct ha_frame *)outer.at - 1;
 	memset(outer.frame, 0, sizeof(*outer.frame));
-	outer.frame->ra = CALL(2);
+	outer.frame->ra = call;
 	fake_stack_push(&outer, 16, START);
-	core_alloc(world.shm, outer.frame, BLOCK(1), 100, LINE);
+	core_alloc(world.shm, outer.frame, ptr, size, LINE);
+}
+
+START_TEST(takes_a_call_inside_a_call_for_a_nested_duplicate)
+{
+	/* The inner hooked function was called from further in. */
+	alloc_at(CALL(1), BLOCK(1), 100);
+	alloc_from_further_out(CALL(2), BLOCK(1), 100);
 	ck_assert_uint_eq(world_counters(&world).nested_duplicates, 1);
 	ck_assert_uint_eq(world_counters(&world).missed_frees, 0);
 	assert_sums(site_at(CALL(1)), 1, 100, 1, 100);
 	assert_sums(site_at(CALL(2)), 1, 100, 0, 0);
+}
+END_TEST
+
+START_TEST(takes_another_threads_block_for_a_missed_free)
+{
+	alloc_at(CALL(1), BLOCK(1), 100);
+	core_free(world.shm, BLOCK(1), LINE + 1);
+	alloc_on(LINE + 1, CALL(1), BLOCK(1), 100);
+	alloc_from_further_out(CALL(2), BLOCK(1), 100);
+	ck_assert_uint_eq(world_counters(&world).nested_duplicates, 0);
+	ck_assert_uint_eq(world_counters(&world).missed_frees, 1);
 }
 END_TEST
 
@@ -602,12 +640,14 @@ Suite *core_record_suite(void)
 	tcase_add_test(calls, bins_have_the_parts_that_all_have);
 	tcase_add_test(calls, full_bin_halves_all_of_its_kind);
 	tcase_add_test(calls, counts_what_is_freed_before_the_next_allocation);
+	tcase_add_test(calls, knows_who_allocated_what_is_freed_at_once);
 	tcase_add_loop_test(calls, writes_sums_into_the_stripe_of_the_line, 0, 4);
 	tcase_add_test(calls, counts_frees_of_blocks_from_before);
 	tcase_add_test(calls, ignores_a_failed_allocation);
 	tcase_add_test(calls, retires_a_block_whose_free_was_missed);
 	tcase_add_test(calls, takes_the_same_block_in_a_loop_for_a_missed_free);
 	tcase_add_test(calls, takes_a_call_inside_a_call_for_a_nested_duplicate);
+	tcase_add_test(calls, takes_another_threads_block_for_a_missed_free);
 	tcase_add_test(calls, takes_a_freed_and_reused_block_for_a_new_one);
 	tcase_add_test(calls, moves_a_block_on_realloc);
 	tcase_add_test(calls, resizes_a_block_in_place_on_realloc);

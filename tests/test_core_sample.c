@@ -743,6 +743,24 @@ static void *pass_blocks(void *arg)
 	return NULL;
 }
 
+START_TEST(missed_free_counts_for_all_that_a_sample_stands_for)
+{
+	const uint64_t times = 100000;
+	struct ha_sums sums;
+
+	world_make(2 * KIB);
+	stack.frame->ra = CALL(0);
+	for (uint64_t i = 0; i < times; i++)
+		core_alloc(world.shm, stack.frame, BLOCK(1), 100, LINE);
+	sums = sums_by(CALL(0));
+	ck_assert_uint_eq(sums.missed_frees, sums.freed_count);
+	ck_assert_uint_eq(world_counters(&world).missed_frees, sums.freed_count);
+	assert_near((double)sums.missed_frees, (double)times,
+		    sqrt((double)times * 2 * KIB / 101));
+	world_unmake();
+}
+END_TEST
+
 START_TEST(blocks_that_change_hands_leave_nothing_behind)
 {
 	/* Two threads have lines, two share one. */
@@ -817,6 +835,7 @@ Suite *core_sample_suite(void)
 	tcase_add_loop_test(table, filter_spreads_addresses_evenly, 0, 6);
 	tcase_add_test(table, failing_realloc_changes_nothing);
 	tcase_add_test(table, reallocated_blocks_are_estimated_by_their_last_size);
+	tcase_add_test(table, missed_free_counts_for_all_that_a_sample_stands_for);
 	tcase_add_loop_test(table, blocks_that_change_hands_leave_nothing_behind, 0, 2);
 	suite_add_tcase(suite, table);
 	return suite;

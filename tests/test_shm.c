@@ -287,11 +287,13 @@ START_TEST(bytes_in_use_are_estimated_from_cells)
 	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99, blocks * 5);
 	assert_ok(shm_set_interval(shm, 10000));
 	for (uint64_t i = 0; i < segment->buckets; i++)
-		memset(bucket[i].mark, 1, HA_CELLS);
+		for (size_t k = 0; k < HA_CELLS; k++)
+			bucket[i].note[k] = HA_NOTE(1, 0, 0);
 	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99 * 100.5, blocks * 500);
 	/* A mark that we never gave out. */
 	for (uint64_t i = 0; i < segment->buckets; i++)
-		memset(bucket[i].mark, 0xff, HA_CELLS);
+		for (size_t k = 0; k < HA_CELLS; k++)
+			bucket[i].note[k] = HA_NOTE(0xff, 0, 0);
 	ck_assert_double_eq_tol(shm_live(shm).bytes, blocks * 99, blocks * 5);
 }
 END_TEST

@@ -37,7 +37,7 @@ void histogram_size(const struct ha_shm *shm, struct stripe stripe, uint32_t sit
 void histogram_lifetime(const struct ha_shm *shm, struct stripe stripe, uint32_t site,
 			uint32_t tick, uint64_t weight)
 {
-	uint32_t ticks = HA_TICKS_BETWEEN(tick, load_relaxed(&shm->tick));
+	uint32_t ticks = load_relaxed(&shm->tick) - tick;
 
 	bin_add(histograms_of(shm, stripe, site)->lifetime, ha_bin(ticks), weight);
 }

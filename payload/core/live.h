@@ -37,6 +37,7 @@ struct live_block {
 	uint32_t site;
 	uint32_t tick;
 	uint8_t mark; /* HA_MARK_RATE; 0: stands for itself */
+	uint8_t line; /* of the thread that allocated it */
 };
 
 enum live_insert {
@@ -125,13 +126,14 @@ static inline uint64_t live_match(const struct ha_bucket *bucket, uint32_t shift
 }
 
 /* What a cell says, by its three words. */
-static inline struct live_block live_block_of(uint64_t key, uint64_t value, uint8_t mark)
+static inline struct live_block live_block_of(uint64_t key, uint64_t value, uint32_t note)
 {
 	return (struct live_block){
 		.size = HA_VALUE_SIZE(value),
 		.site = HA_KEY_SITE(key),
-		.tick = HA_VALUE_TICK(value),
-		.mark = mark,
+		.tick = HA_TICK(value, note),
+		.mark = HA_NOTE_MARK(note),
+		.line = HA_NOTE_LINE(note),
 	};
 }
 
@@ -139,14 +141,14 @@ static inline void live_cell_read(const struct ha_bucket *bucket, uint64_t cell,
 				  struct live_block *ret)
 {
 	*ret = live_block_of(load_relaxed(&bucket->key[cell]), load_relaxed(&bucket->value[cell]),
-			     load_relaxed(&bucket->mark[cell]));
+			     load_relaxed(&bucket->note[cell]));
 }
 
 static inline void live_cell_write(struct ha_bucket *bucket, uint64_t cell, uint64_t ptr,
 				   const struct live_block *block)
 {
 	store_relaxed(&bucket->value[cell], HA_VALUE(block->size, block->tick));
-	store_relaxed(&bucket->mark[cell], block->mark);
+	store_relaxed(&bucket->note[cell], HA_NOTE(block->mark, block->line, block->tick));
 	store_release(&bucket->key[cell], HA_KEY(ptr, block->site));
 }
 

@@ -133,10 +133,11 @@ HOT void sums_freed(struct ha_shm *shm, struct stripe stripe, const struct live_
 				   count < HA_PICK_ALL ? 1 : HA_PICK);
 }
 
-/* This thread has allocated nothing else between allocation and free. */
+/* This thread has allocated it, and nothing else between that and the free. */
 HOT void count_temporary(struct stripe stripe, uint64_t ptr, const struct live_block *block)
 {
-	if (load_relaxed(&stripe.counters->last_ptr) == ptr && !stripe.shared && !block->mark)
+	if (load_relaxed(&stripe.counters->last_ptr) == ptr && block->line == stripe.line &&
+	    !block->mark)
 		stripe_add(stripe, &stripe_sums(stripe, block->site)->temporary, 1);
 }
 
@@ -228,6 +229,7 @@ static NOINLINE void block_make(struct ha_shm *shm, const struct ha_frame *frame
 	ret->site = site_of_call(shm, frame, stripe);
 	ret->tick = load_relaxed(&shm->tick);
 	ret->mark = mark;
+	ret->line = (uint8_t)stripe.line;
 }
 
 /* @ptr was handed out though it is in the live table: as @old. */
@@ -236,15 +238,16 @@ static NOINLINE void count_replaced(struct ha_shm *shm, struct stripe stripe,
 				    const struct live_block *old)
 {
 	const struct ha_stripe *counters = stripe.counters;
+	uint64_t blocks = old->mark ? block_weight(shm, old).count : 1;
 
 	sums_freed(shm, stripe, old);
-	if (!stripe.shared && counters->last_ptr == ptr &&
+	if (old->line == stripe.line && counters->last_ptr == ptr &&
 	    counters->last_sp < (uint64_t)(frame + 1)) {
 		stripe_add(stripe, &stripe.counters->nested_duplicates, 1);
 		return;
 	}
-	stripe_add(stripe, &stripe.counters->missed_frees, 1);
-	stripe_add(stripe, &stripe_sums(stripe, old->site)->missed_frees, 1);
+	stripe_add(stripe, &stripe.counters->missed_frees, blocks);
+	stripe_add(stripe, &stripe_sums(stripe, old->site)->missed_frees, blocks);
 }
 
 HOT void remember_last(struct stripe stripe, const struct ha_frame *frame, uint64_t ptr)
@@ -311,11 +314,24 @@ static NOINLINE void block_alloc(struct ha_shm *shm, const struct ha_frame *fram
 	block_record(shm, frame, stripe, ptr, &block);
 }
 
+/* One that stands for itself. */
+HOT struct live_block block_of(const struct ha_shm *shm, struct stripe stripe, uint64_t size,
+			       uint32_t site)
+{
+	_Static_assert(HA_STRIPES <= UINT8_MAX, "a cell has 8 bits for a line");
+	return (struct live_block){
+		.size = size,
+		.site = site,
+		.tick = load_relaxed(&shm->tick),
+		.line = (uint8_t)stripe.line,
+	};
+}
+
 static NOINLINE void block_record_new(struct ha_shm *shm, const struct ha_frame *frame,
 				      struct stripe stripe, uint64_t ptr, uint64_t size,
 				      uint32_t site)
 {
-	const struct live_block block = {size, site, load_relaxed(&shm->tick), 0};
+	const struct live_block block = block_of(shm, stripe, size, site);
 
 	block_record(shm, frame, stripe, ptr, &block);
 }
@@ -334,7 +350,7 @@ HOT void block_alloc_exact(struct ha_shm *shm, const struct ha_frame *frame, str
 	}
 	bucket = live_prefetch(shm, ptr);
 	site = site_of_call(shm, frame, stripe);
-	block = (struct live_block){size, site, load_relaxed(&shm->tick), 0};
+	block = block_of(shm, stripe, size, site);
 	if (UNLIKELY(!live_insert_first(bucket, ptr, &block))) {
 		block_record_new(shm, frame, stripe, ptr, size, site);
 		return;
@@ -427,9 +443,9 @@ static NOINLINE void block_free(struct ha_shm *shm, struct stripe stripe, uint64
 }
 
 static NOINLINE void sample_free(struct ha_shm *shm, struct stripe stripe, uint64_t key,
-				 uint64_t value, uint8_t mark)
+				 uint64_t value, uint32_t note)
 {
-	struct live_block block = live_block_of(key, value, mark);
+	struct live_block block = live_block_of(key, value, note);
 
 	block_freed(shm, stripe, HA_KEY_PTR(key), &block);
 }
@@ -459,7 +475,7 @@ void core_free(struct ha_shm *shm, uint64_t ptr, uint64_t line_index)
 	}
 	if (UNLIKELY(shm->sampling | block.mark)) {
 		sample_free(shm, stripe, HA_KEY(ptr, block.site), HA_VALUE(block.size, block.tick),
-			    block.mark);
+			    HA_NOTE(block.mark, block.line, block.tick));
 		return;
 	}
 	count_temporary(stripe, ptr, &block);
