@@ -598,10 +598,12 @@ static void sampling_describe(struct session *session)
 
 	profile->interval = 1;
 	session->wanted_interval = 1;
+	session->most_interval = 1;
 	if (!shm.sampling)
 		return;
 	profile->interval = shm.interval;
 	session->wanted_interval = shm.interval;
+	session->most_interval = shm.interval;
 	profile->sampling = (struct profile_sampling){
 		.interval_low = shm.interval,
 		.interval_high = shm.interval,

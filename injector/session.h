@@ -85,6 +85,7 @@ struct session {
 	uint64_t private_due_ns; /* when the next one is due */
 
 	uint64_t wanted_interval; /* what options or budget want */
+	uint64_t most_interval;	  /* since the last snapshot */
 	uint64_t least_interval;  /* what memory allows */
 	bool countdowns_due;	  /* some may have been drawn for a longer one */
 

@@ -44,6 +44,8 @@ struct error *session_interval(struct session *session)
 		sampling->interval_low = interval;
 	if (interval > sampling->interval_high)
 		sampling->interval_high = interval;
+	if (interval > session->most_interval)
+		session->most_interval = interval;
 	return NULL;
 }
 

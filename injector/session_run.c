@@ -237,5 +237,7 @@ struct error *session_snapshot(struct session *session)
 	session_budget_scanned(session, head.time_ns);
 	session->private_due_ns = 0;
 	head.unknown_frees = session->reader->counters.unknown_frees;
+	head.interval = session->most_interval;
+	session->most_interval = session->profile->interval;
 	return fill_snapshot(&session->fill, &head);
 }

@@ -181,20 +181,26 @@ static bool is_exact(const struct estimate_sampling *sampling)
 
 /*
  * So many bytes may be missed beside what was seen. No sample tells when they
- * would have been allocated, so it is the largest interval that counts.
+ * would have been allocated, so it is the largest interval that counts. Where
+ * the interval changed, the samples that vary most may be from then, too.
  */
 static double unseen_bytes(const struct estimate_sampling *sampling)
 {
 	return -log(sampling->surety.tail) * (double)sampling->interval_high;
 }
 
-/* Ends that have the estimate in between, whatever was approximated. */
+/*
+ * Ends that have the estimate in between, whatever was approximated. Where it is
+ * not 0 there is a sample, so neither is the truth.
+ */
 static struct estimate ends(uint64_t value, double low, double high)
 {
 	struct estimate ret = {whole(low), whole(high)};
 
 	if (ret.low > value)
 		ret.low = value;
+	if (value && !ret.low)
+		ret.low = 1;
 	if (ret.high < value)
 		ret.high = value;
 	return ret;
@@ -205,24 +211,23 @@ struct estimate estimate_bytes(const struct estimate_figures *figures,
 {
 	const struct estimate_surety *surety = &sampling->surety;
 	double middle = (double)figures->bytes, variance = figures->bytes_variance;
-	double interval = interval_of(figures, sampling), square = interval * interval;
-	struct cumulants missed = {interval, square, 2 * interval * square};
-	double skew_low, skew_high, low = middle, reach;
+	double largest = (double)sampling->interval_high, square = largest * largest;
+	struct cumulants missed = {largest, square, 2 * largest * square};
+	double skew_low, skew_high, low = middle;
 
 	if (is_exact(sampling))
 		return (struct estimate){figures->bytes, figures->bytes};
 	if (!figures->bytes)
 		return ends(0, 0, ceil(unseen_bytes(sampling)));
-	bytes_skews(figures, interval, &skew_low, &skew_high);
+	bytes_skews(figures, interval_of(figures, sampling), &skew_low, &skew_high);
 	if (variance > 0) {
 		struct cumulants alike = {0, variance, variance * skew_low};
 
 		low += reach_low(&alike, surety);
 	}
 	missed.variance += variance;
-	missed.third += variance * skew_high;
-	reach = larger(reach_high(&missed, surety), unseen_bytes(sampling));
-	return ends(figures->bytes, low, ceil(middle + reach));
+	missed.third += variance * larger(skew_high, bytes_skew(largest, 0));
+	return ends(figures->bytes, low, ceil(middle + reach_high(&missed, surety)));
 }
 
 /* ---- counts */
@@ -272,9 +277,9 @@ struct estimate estimate_count(const struct estimate_figures *figures,
 			       const struct estimate_sampling *sampling)
 {
 	const struct estimate_surety *surety = &sampling->surety;
-	double interval = interval_of(figures, sampling), variance = figures->count_variance;
+	double largest = (double)sampling->interval_high, variance = figures->count_variance;
 	double unseen = unseen_bytes(sampling) / (sampling->missed_size + 1);
-	double low = (double)figures->count, per_sample, by_size, gap, reach = 0;
+	double low = (double)figures->count, per_sample, by_size, by_smallest, gap, reach = 0;
 	struct cumulants missed;
 
 	if (is_exact(sampling))
@@ -282,13 +287,15 @@ struct estimate estimate_count(const struct estimate_figures *figures,
 	if (!figures->count)
 		return ends(0, 0, ceil(unseen));
 	per_sample = missed_per_sample(figures);
-	by_size = missed_before(interval, estimate_missed_size(figures));
-	gap = missed_before(interval, sampling->missed_size);
+	by_size = missed_before(interval_of(figures, sampling), estimate_missed_size(figures));
+	gap = missed_before(largest, sampling->missed_size);
 	missed = (struct cumulants){gap, gap * (1 + gap), gap * (1 + gap) * (1 + 2 * gap)};
 	if (variance > 0) {
 		low = count_low(figures, smaller(per_sample, by_size), surety);
+		by_smallest = larger(missed_by_smallest(per_sample, by_size),
+				     missed_before(largest, estimate_missed_size(figures)));
 		missed.variance += variance;
-		missed.third += variance * (1 + 2 * missed_by_smallest(per_sample, by_size));
+		missed.third += variance * (1 + 2 * by_smallest);
 	}
 	if (missed.variance > 0)
 		reach = reach_high(&missed, surety);

@@ -2,6 +2,7 @@
 #include "resolver/human.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -150,17 +151,46 @@ static uint64_t whole(double value)
 	return value >= 1.8e19 ? UINT64_MAX : value > 0 ? (uint64_t)value : 0;
 }
 
+static int64_t signed_whole(double value)
+{
+	return value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;
+}
+
+static struct human signed_range(double low, double high)
+{
+	struct human from = human_signed_bytes(signed_whole(low));
+
+	return joined(from.text, strlen(from.text), human_signed_bytes(signed_whole(high)).text);
+}
+
+/* What a rate is told by: hours if it is slow. */
+static bool is_slow(double bytes_per_second)
+{
+	return bytes_per_second * 60 < 10 * 1024;
+}
+
 struct human human_rate(double bytes_per_second)
 {
-	double per_minute = bytes_per_second * 60;
+	bool slow = is_slow(bytes_per_second);
 	struct human ret;
 
-	if (per_minute >= 10 * 1024)
-		snprintf(ret.text, sizeof(ret.text), "%.20s/min",
-			 human_bytes(whole(per_minute)).text);
+	snprintf(ret.text, sizeof(ret.text), "%.20s/%s",
+		 human_bytes(whole(bytes_per_second * (slow ? 3600 : 60))).text,
+		 slow ? "h" : "min");
+	return ret;
+}
+
+struct human human_rate_range(double low, double high)
+{
+	bool slow = is_slow(high > -low ? high : -low);
+	double seconds = slow ? 3600 : 60;
+	struct human range, ret;
+
+	if (low >= 0)
+		range = human_bytes_range(whole(low * seconds), whole(high * seconds));
 	else
-		snprintf(ret.text, sizeof(ret.text), "%.20s/h",
-			 human_bytes(whole(per_minute * 60)).text);
+		range = signed_range(low * seconds, high * seconds);
+	snprintf(ret.text, sizeof(ret.text), "%.27s/%s", range.text, slow ? "h" : "min");
 	return ret;
 }
 

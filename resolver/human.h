@@ -24,6 +24,8 @@ struct human human_count_range(uint64_t low, uint64_t high);
 struct human human_duration(uint64_t ns);	  /* "0.25 s", "42 s", "10 min 2 s", "2 h 10 min" */
 struct human human_us(uint64_t us);		  /* "620 us", "1.25 ms" */
 struct human human_rate(double bytes_per_second); /* "3.1 MiB/min", "1.2 GiB/h" */
+/* "2.8 to 3.4 MiB/min", "-1.2 KiB to +3.4 KiB/h". */
+struct human human_rate_range(double low, double high);
 /* @part of @whole: "82.0 %"; "0.0 %" if @whole is 0. */
 struct human human_share(uint64_t part, uint64_t whole);
 /* UTC: "2026-11-29 12:34:01"; "?" if it is out of range. */

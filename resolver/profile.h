@@ -179,6 +179,7 @@ struct profile_snapshot {
 	uint64_t rss_bytes;	/* of the target, all kinds; 0 = not known (it is dead) */
 	uint64_t anon_bytes;	/* RssAnon: without files and shared memory, so without ours */
 	uint64_t unknown_frees; /* so far */
+	uint64_t interval; /* samples: the largest since the snapshot before; 0 = not known */
 	struct profile_sums totals;
 	size_t change_count;
 	struct profile_change *change; /* sites whose sums differ from the snapshot before */

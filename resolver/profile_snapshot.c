@@ -131,6 +131,8 @@ static struct error *snapshot_merge_into_next(struct profile *profile, size_t at
 	older->change = NULL;
 	newer->change = merged;
 	newer->change_count = count;
+	if (newer->interval < older->interval)
+		newer->interval = older->interval;
 	return NULL;
 }
 

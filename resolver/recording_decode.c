@@ -418,12 +418,25 @@ static struct error *decode_ages(struct decoder *decoder)
 	return NULL;
 }
 
+static struct error *decode_intervals(struct decoder *decoder)
+{
+	struct profile *profile = decoder->profile;
+	struct wire_reader *in = &decoder->in;
+	size_t count = wire_get_bounded(in, profile->snapshot_count,
+					"it has more intervals than snapshots");
+
+	for (size_t i = 0; i < count && !in->problem; i++)
+		profile->snapshot[i].interval = wire_get_varint(in);
+	return NULL;
+}
+
 static decode_function *const decode[RECORDING_SECTIONS] = {
 	[RECORDING_STRINGS] = decode_strings,	  [RECORDING_SESSION] = decode_session,
 	[RECORDING_COVERAGE] = decode_coverage,	  [RECORDING_MODULES] = decode_modules,
 	[RECORDING_LOCATIONS] = decode_locations, [RECORDING_SITES] = decode_sites,
 	[RECORDING_SNAPSHOTS] = decode_snapshots, [RECORDING_SAMPLING] = decode_sampling,
 	[RECORDING_LIMITS] = decode_limits,	  [RECORDING_AGES] = decode_ages,
+	[RECORDING_INTERVALS] = decode_intervals,
 };
 
 static struct error *problem_error(const struct wire_reader *in, size_t offset)

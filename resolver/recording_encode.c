@@ -242,6 +242,13 @@ static void encode_ages(struct wire_writer *out, const struct profile *profile)
 	}
 }
 
+static void encode_intervals(struct wire_writer *out, const struct profile *profile)
+{
+	wire_put_varint(out, profile->snapshot_count);
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		wire_put_varint(out, profile->snapshot[i].interval);
+}
+
 static bool has_ages(const struct profile *profile)
 {
 	return profile->bin_count || profile->peak.bytes;
@@ -288,6 +295,10 @@ struct error *recording_encode(const struct profile *profile, uint8_t **data_ret
 	if (has_ages(profile)) {
 		encode_ages(&body, profile);
 		put_section(&out, RECORDING_AGES, &body);
+	}
+	if (profile->sampling.interval_high) {
+		encode_intervals(&body, profile);
+		put_section(&out, RECORDING_INTERVALS, &body);
 	}
 	if (out.failed)
 		return error_memory();

@@ -18,6 +18,7 @@ enum recording_section {
 	RECORDING_SAMPLING = 8, /* of samples only: intervals, variance of each site */
 	RECORDING_LIMITS = 9,	/* how much memory recording held, and might hold */
 	RECORDING_AGES = 10,	/* the peak; of each site: part in it, sizes, lifetimes, ages */
+	RECORDING_INTERVALS = 11, /* of samples only: the interval of each snapshot */
 	RECORDING_SECTIONS
 };
 

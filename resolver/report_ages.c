@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "resolver/report_ages.h"
 
-#include "resolver/report_verdict.h"
-
 struct profile_bins report_bins(const struct profile *profile, const struct report_sites *sites,
 				size_t place, enum profile_bin_kind kind)
 {
@@ -68,14 +66,15 @@ uint64_t report_half_above(enum profile_bin_kind kind, const uint64_t *bins)
 	return 0;
 }
 
-double report_growth(const struct profile *profile, const uint64_t *series)
+struct report_growth report_growth(const struct profile *profile, const struct report_sites *sites,
+				   const struct report_middle *middle, size_t place)
 {
+	const struct report_site *site = &sites->site[place];
 	size_t count = profile->snapshot_count;
-	uint64_t end_ns = count ? profile->snapshot[count - 1].time_ns : 0, middle_ns = 0;
-	double rose = (double)series[VERDICT_POINTS - 1] - (double)series[VERDICT_POINTS / 2 - 1];
+	uint64_t end_ns = count ? profile->snapshot[count - 1].time_ns : 0;
+	struct report_growth growth =
+		report_growth_between(profile, middle->time_ns, &middle->sums[place], &site->sums,
+				      &site->sums, &site->variance);
 
-	/* The look that the series has for the middle came before it. */
-	for (size_t i = 0; i < count && profile->snapshot[i].time_ns <= end_ns / 2; i++)
-		middle_ns = profile->snapshot[i].time_ns;
-	return end_ns > middle_ns ? rose * 1e9 / (double)(end_ns - middle_ns) : 0;
+	return report_growth_rate(&growth, end_ns - middle->time_ns);
 }

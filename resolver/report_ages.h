@@ -6,6 +6,7 @@
 #ifndef RESOLVER_REPORT_AGES_H
 #define RESOLVER_REPORT_AGES_H
 
+#include "resolver/report_ranges.h"
 #include "resolver/report_sites.h"
 
 /* All of the profile's sites at @place together. */
@@ -21,7 +22,8 @@ uint64_t report_half_below(enum profile_bin_kind kind, const uint64_t *bins);
 /* At least half of all is not below this. */
 uint64_t report_half_above(enum profile_bin_kind kind, const uint64_t *bins);
 
-/* Of bytes in use per second, over the last half; @series: the site's VERDICT_POINTS. */
-double report_growth(const struct profile *profile, const uint64_t *series);
+/* Of bytes in use of the site at @place, per second, over the last half. */
+struct report_growth report_growth(const struct profile *profile, const struct report_sites *sites,
+				   const struct report_middle *middle, size_t place);
 
 #endif

@@ -162,13 +162,44 @@ static int64_t whole(double value)
 	return value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;
 }
 
-static void put_verdict(struct json *json, const struct report_verdict *verdict)
+static void put_growth(struct json *json, const struct profile *profile, const char *key,
+		       const char *low_key, const char *high_key, double units,
+		       const struct report_growth *growth)
 {
+	json_signed(json, key, whole(growth->bytes * units));
+	if (!profile_is_sampled(profile))
+		return;
+	json_signed(json, low_key, whole(growth->low * units));
+	json_signed(json, high_key, whole(growth->high * units));
+}
+
+static void put_inuse_then(struct json *json, const struct profile *profile,
+			   const struct report_inuse *inuse, const char *const keys[4])
+{
+	if (!profile_is_sampled(profile))
+		return;
+	put_interval(json, keys[0], keys[1], &inuse->bytes);
+	put_interval(json, keys[2], keys[3], &inuse->count);
+}
+
+static const char *const peak_keys[] = {"peak_inuse_bytes_low", "peak_inuse_bytes_high",
+					"peak_inuse_count_low", "peak_inuse_count_high"};
+
+static void put_verdict(struct json *json, const struct profile *profile,
+			const struct report_sites *sites, const struct report_verdict *verdict)
+{
+	struct report_inuse peak =
+		report_inuse_then(profile, verdict->peak_bytes, verdict->peak_count, &sites->totals,
+				  &sites->variance);
+
 	json_open_object(json, "verdict");
 	json_string(json, "kind", verdict_kind_name(verdict->kind));
 	json_string(json, "confidence", verdict_confidence_name(verdict->confidence));
-	json_signed(json, "bytes_per_hour", whole(verdict->bytes_per_s * 3600));
+	put_growth(json, profile, "bytes_per_hour", "bytes_per_hour_low", "bytes_per_hour_high",
+		   3600, &verdict->rate);
 	json_unsigned(json, "peak_inuse_bytes", verdict->peak_bytes);
+	json_unsigned(json, "peak_inuse_count", verdict->peak_count);
+	put_inuse_then(json, profile, &peak, peak_keys);
 	json_seconds(json, "peak_time_s", verdict->peak_ns);
 	json_close_object(json);
 }
@@ -191,8 +222,36 @@ static void put_frame(struct json *json, const struct profile *profile,
 	json_close_object(json);
 }
 
+/* Of a bin of sizes we know how large its blocks are; of others, what all of the site are. */
+static void put_bin_ranges(struct json *json, const struct profile *profile,
+			   enum profile_bin_kind kind, const struct report_site *site,
+			   const struct profile_bins *bins, unsigned int bin)
+{
+	uint64_t count = bins->count[bin], bytes = bins->bytes[bin];
+	uint64_t begin = report_bin_begin(kind, bin), end = report_bin_end(kind, bin);
+	struct report_inuse inuse;
+
+	if (!profile_is_sampled(profile))
+		return;
+	if (kind == PROFILE_SIZES) {
+		uint64_t size = end == UINT64_MAX ? begin : begin + (end - begin) / 2;
+
+		inuse.count =
+			report_count_of_size(profile, count, size, &site->sums, &site->variance);
+	} else {
+		if (kind == PROFILE_LIFETIMES && site->sums.freed_count)
+			bytes = (uint64_t)((double)site->sums.freed_bytes /
+					   (double)site->sums.freed_count * (double)count);
+		inuse = report_inuse_then(profile, bytes, count, &site->sums, &site->variance);
+	}
+	put_interval(json, "count_low", "count_high", &inuse.count);
+	if (kind == PROFILE_AGES)
+		put_interval(json, "bytes_low", "bytes_high", &inuse.bytes);
+}
+
 /* Only what is not empty. */
-static void put_bins(struct json *json, const char *key, enum profile_bin_kind kind,
+static void put_bins(struct json *json, const struct profile *profile, const char *key,
+		     enum profile_bin_kind kind, const struct report_site *site,
 		     const struct profile_bins *bins)
 {
 	static const char *const from[] = {"from_bytes", "from_s"}, *const below[] = {"below_bytes",
@@ -214,13 +273,15 @@ static void put_bins(struct json *json, const char *key, enum profile_bin_kind k
 		json_unsigned(json, "count", bins->count[i]);
 		if (kind == PROFILE_AGES)
 			json_unsigned(json, "bytes", bins->bytes[i]);
+		put_bin_ranges(json, profile, kind, site, bins, i);
 		json_close_object(json);
 	}
 	json_close_array(json);
 }
 
 static void put_ages(struct json *json, const struct profile *profile,
-		     const struct report_sites *sites, size_t place, const uint64_t *series)
+		     const struct report_sites *sites, size_t place,
+		     const struct report_middle *middle)
 {
 	static const char *const keys[PROFILE_BIN_KINDS] = {
 		[PROFILE_SIZES] = "sizes",
@@ -228,34 +289,47 @@ static void put_ages(struct json *json, const struct profile *profile,
 		[PROFILE_AGES] = "ages",
 	};
 	const struct report_site *site = &sites->site[place];
+	struct report_growth growth = report_growth(profile, sites, middle, place);
+	struct report_inuse peak = report_inuse_then(profile, site->peak_bytes, site->peak_count,
+						     &site->sums, &site->variance);
 
-	json_signed(json, "growth_bytes_per_s", whole(report_growth(profile, series)));
+	put_growth(json, profile, "growth_bytes_per_s", "growth_bytes_per_s_low",
+		   "growth_bytes_per_s_high", 1, &growth);
 	json_unsigned(json, "peak_inuse_bytes", site->peak_bytes);
 	json_unsigned(json, "peak_inuse_count", site->peak_count);
+	put_inuse_then(json, profile, &peak, peak_keys);
 	if (!profile_is_sampled(profile))
 		json_unsigned(json, "temporary_count", site->temporary);
 	for (unsigned int kind = 0; kind < PROFILE_BIN_KINDS; kind++) {
 		struct profile_bins bins = report_bins(profile, sites, place, kind);
 
-		put_bins(json, keys[kind], kind, &bins);
+		put_bins(json, profile, keys[kind], kind, site, &bins);
 	}
 }
 
-static void put_peak(struct json *json, const struct profile *profile)
+static void put_peak(struct json *json, const struct profile *profile,
+		     const struct report_sites *sites)
 {
+	static const char *const keys[] = {"inuse_bytes_low", "inuse_bytes_high", "inuse_count_low",
+					   "inuse_count_high"};
+	struct report_inuse inuse =
+		report_inuse_then(profile, profile->peak.bytes, profile->peak.count, &sites->totals,
+				  &sites->variance);
+
 	if (!profile->peak.bytes)
 		return;
 	json_open_object(json, "peak");
 	json_seconds(json, "time_s", profile->peak.time_ns);
 	json_unsigned(json, "inuse_bytes", profile->peak.bytes);
 	json_unsigned(json, "inuse_count", profile->peak.count);
+	put_inuse_then(json, profile, &inuse, keys);
 	json_seconds(json, "longest_between_looks_s", profile->look_ns);
 	json_close_object(json);
 }
 
 static struct error *put_site(struct json *json, const struct profile *profile,
 			      const struct report_sites *sites, size_t place,
-			      const uint64_t *series)
+			      const uint64_t *series, const struct report_middle *middle)
 {
 	const struct report_site *site = &sites->site[place];
 	CLEANUP(freep) struct report_frame *frames = NULL;
@@ -267,7 +341,7 @@ static struct error *put_site(struct json *json, const struct profile *profile,
 	json_open_object(json, NULL);
 	put_figures(json, profile, &site->sums, &site->variance);
 	json_string(json, "trend", site_trend_name(site_trend(series)));
-	put_ages(json, profile, sites, place, series);
+	put_ages(json, profile, sites, place, middle);
 	json_unsigned(json, "missed_frees", site->missed_frees);
 	json_bool(json, "truncated", site->flags & (PROFILE_SITE_TRUNCATED | PROFILE_SITE_DEEP));
 	json_bool(json, "guessed", site->flags & PROFILE_SITE_GUESSED);
@@ -333,18 +407,22 @@ static void put_modules(struct json *json, const struct profile *profile)
 	json_close_array(json);
 }
 
-static void put_snapshots(struct json *json, const struct profile *profile)
+static void put_snapshots(struct json *json, const struct profile *profile,
+			  const struct report_sites *sites)
 {
 	json_open_array(json, "snapshots");
 	for (size_t i = 0; i < profile->snapshot_count; i++) {
 		const struct profile_snapshot *snapshot = &profile->snapshot[i];
+		struct profile_variance variance;
 
 		json_open_object(json, NULL);
 		json_seconds(json, "time_s", snapshot->time_ns);
 		json_unsigned(json, "rss_bytes", snapshot->rss_bytes);
 		json_unsigned(json, "anon_bytes", snapshot->anon_bytes);
 		json_unsigned(json, "unknown_frees", snapshot->unknown_frees);
-		put_sums(json, &snapshot->totals);
+		variance =
+			report_variance_then(&snapshot->totals, &sites->totals, &sites->variance);
+		put_figures(json, profile, &snapshot->totals, &variance);
 		json_close_object(json);
 	}
 	json_close_array(json);
@@ -363,12 +441,13 @@ static void put_selfcheck(struct json *json, const struct profile_selfcheck *che
 
 static struct error *put_sites(struct json *json, const struct profile *profile,
 			       const struct report_sites *sites, const uint64_t *series,
-			       size_t shown)
+			       const struct report_middle *middle, size_t shown)
 {
 	json_unsigned(json, "sites_total", sites->count);
 	json_open_array(json, "sites");
 	for (size_t i = 0; i < shown; i++) {
-		struct error *err = put_site(json, profile, sites, i, &series[i * VERDICT_POINTS]);
+		struct error *err =
+			put_site(json, profile, sites, i, &series[i * VERDICT_POINTS], middle);
 
 		if (err)
 			return err;
@@ -381,6 +460,7 @@ struct error *report_json(FILE *out, const struct profile *profile,
 			  const struct report_options *options)
 {
 	CLEANUP(report_sites_deinit) struct report_sites sites = {0};
+	CLEANUP(report_middle_deinit) struct report_middle middle = {0};
 	CLEANUP(freep) uint64_t *series = NULL;
 	struct report_verdict verdict;
 	struct json json = {.out = out};
@@ -391,6 +471,9 @@ struct error *report_json(FILE *out, const struct profile *profile,
 	err = report_series(profile, &sites, VERDICT_POINTS, &series);
 	if (err)
 		return err;
+	err = report_middle_init(profile, &sites, &middle);
+	if (err)
+		return err;
 	verdict = report_verdict(profile, &sites, series);
 	json_open_object(&json, NULL);
 	json_string(&json, "heapattach", HA_VERSION);
@@ -399,16 +482,16 @@ struct error *report_json(FILE *out, const struct profile *profile,
 	json_unsigned(&json, "rss_end_bytes", rss_at_end(profile));
 	put_memory(&json, "memory_start", &profile->memory_start);
 	put_memory(&json, "memory_end", &profile->memory_end);
-	put_verdict(&json, &verdict);
-	put_peak(&json, profile);
+	put_verdict(&json, profile, &sites, &verdict);
+	put_peak(&json, profile, &sites);
 	json_open_object(&json, "totals");
 	put_figures(&json, profile, &sites.totals, &sites.variance);
 	json_close_object(&json);
 	put_coverage(&json, &profile->coverage);
 	put_selfcheck(&json, &profile->selfcheck);
 	put_modules(&json, profile);
-	put_snapshots(&json, profile);
-	err = put_sites(&json, profile, &sites, series,
+	put_snapshots(&json, profile, &sites);
+	err = put_sites(&json, profile, &sites, series, &middle,
 			report_sites_shown(&sites, options, sites.count));
 	if (err)
 		return err;

@@ -14,6 +14,7 @@
 #include "resolver/gzip.h"
 #include "resolver/hashindex.h"
 #include "resolver/human.h"
+#include "resolver/report_ranges.h"
 #include "resolver/report_sites.h"
 #include "resolver/strpool.h"
 #include "resolver/text.h"

@@ -235,56 +235,6 @@ static struct error *group_sites(const struct profile *profile, const uint32_t *
 	return NULL;
 }
 
-/* ---- how sure they are ---- */
-
-/* A part cannot be more than the whole. */
-static void interval_bound(struct estimate *part, uint64_t value, const struct estimate *whole)
-{
-	if (part->high > whole->high)
-		part->high = whole->high > value ? whole->high : value;
-}
-
-struct report_intervals report_intervals_at(const struct profile *profile,
-					    const struct profile_sums *sums,
-					    const struct profile_variance *variance,
-					    const struct estimate_surety *surety)
-{
-	const struct estimate_figures alloc = {sums->alloc_bytes, sums->alloc_count,
-					       variance->alloc_bytes, variance->alloc_count};
-	const struct estimate_figures inuse = {profile_inuse_bytes(sums), profile_inuse_count(sums),
-					       variance->inuse_bytes, variance->inuse_count};
-	const struct estimate_figures freed = {sums->freed_bytes, sums->freed_count,
-					       variance->alloc_bytes - variance->inuse_bytes,
-					       variance->alloc_count - variance->inuse_count};
-	const struct estimate_sampling sampling = {
-		.interval_low = profile->sampling.interval_low,
-		.interval_high = profile->sampling.interval_high,
-		.missed_size = estimate_missed_size(&alloc),
-		.surety = *surety,
-	};
-	struct report_intervals ret = {
-		.alloc_bytes = estimate_bytes(&alloc, &sampling),
-		.alloc_count = estimate_count(&alloc, &sampling),
-		.inuse_bytes = estimate_bytes(&inuse, &sampling),
-		.inuse_count = estimate_count(&inuse, &sampling),
-		.freed_bytes = estimate_bytes(&freed, &sampling),
-		.freed_count = estimate_count(&freed, &sampling),
-	};
-
-	interval_bound(&ret.inuse_bytes, inuse.bytes, &ret.alloc_bytes);
-	interval_bound(&ret.inuse_count, inuse.count, &ret.alloc_count);
-	interval_bound(&ret.freed_bytes, freed.bytes, &ret.alloc_bytes);
-	interval_bound(&ret.freed_count, freed.count, &ret.alloc_count);
-	return ret;
-}
-
-struct report_intervals report_intervals(const struct profile *profile,
-					 const struct profile_sums *sums,
-					 const struct profile_variance *variance)
-{
-	return report_intervals_at(profile, sums, variance, &estimate_surety_95);
-}
-
 /* ---- sorting ---- */
 
 uint64_t report_sort_value(enum report_sort sort, const struct profile_sums *sums)
@@ -383,6 +333,15 @@ struct profile_sums report_sites_rest(const struct report_sites *sites, size_t f
 	return rest;
 }
 
+struct profile_variance report_variance_rest(const struct report_sites *sites, size_t first)
+{
+	struct profile_variance rest = {0};
+
+	for (size_t i = first; i < sites->count; i++)
+		profile_variance_add(&rest, &sites->site[i].variance);
+	return rest;
+}
+
 /* ---- over time ---- */
 
 /* When point @point of @points is: the last one at @end_ns, which they need not divide. */
@@ -419,4 +378,40 @@ struct error *report_series(const struct profile *profile, const struct report_s
 	}
 	*ret = take(value);
 	return NULL;
+}
+
+/* The sums of each of the profile's sites become those of the site it belongs to. */
+static void sums_join(const struct profile *profile, const struct report_sites *sites,
+		      const struct profile_sums *own, struct profile_sums *joined)
+{
+	for (size_t i = 0; i < profile->site_count; i++)
+		profile_sums_add(&joined[sites->place[i]], &own[i]);
+}
+
+struct error *report_middle_init(const struct profile *profile, const struct report_sites *sites,
+				 struct report_middle *ret)
+{
+	CLEANUP(freep) struct profile_sums *own = calloc(profile->site_count + 1, sizeof(*own));
+	CLEANUP(freep) struct profile_sums *joined = calloc(sites->count + 1, sizeof(*joined));
+	size_t count = profile->snapshot_count;
+	uint64_t end_ns = count ? profile->snapshot[count - 1].time_ns : 0, time_ns = 0;
+
+	if (!own || !joined)
+		return error_memory();
+	for (size_t i = 0; i < count && profile->snapshot[i].time_ns <= end_ns / 2; i++) {
+		const struct profile_snapshot *snapshot = &profile->snapshot[i];
+
+		for (size_t k = 0; k < snapshot->change_count; k++)
+			own[snapshot->change[k].site] = snapshot->change[k].sums;
+		time_ns = snapshot->time_ns;
+	}
+	sums_join(profile, sites, own, joined);
+	*ret = (struct report_middle){time_ns, take(joined)};
+	return NULL;
+}
+
+void report_middle_deinit(struct report_middle *middle)
+{
+	free(middle->sums);
+	*middle = (struct report_middle){0};
 }

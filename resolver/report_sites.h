@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "resolver/error.h"
-#include "resolver/estimate.h"
 #include "resolver/profile.h"
 #include "resolver/report.h"
 
@@ -42,33 +41,14 @@ MUST_CHECK struct error *report_sites_init(const struct profile *profile, enum r
 					   struct report_sites *ret);
 void report_sites_deinit(struct report_sites *sites);
 
-/*
- * Between which figures the truth lies, in 95 of 100 cases; the figures
- * themselves if exact. Blocks that are unlike all samples are taken to be as
- * large as those that @sums counts as allocated and that are easily missed.
- */
-struct report_intervals {
-	struct estimate inuse_bytes, inuse_count;
-	struct estimate alloc_bytes, alloc_count;
-	struct estimate freed_bytes, freed_count;
-};
-
-struct report_intervals report_intervals(const struct profile *profile,
-					 const struct profile_sums *sums,
-					 const struct profile_variance *variance);
-/* The same in as many cases as @surety says. */
-struct report_intervals report_intervals_at(const struct profile *profile,
-					    const struct profile_sums *sums,
-					    const struct profile_variance *variance,
-					    const struct estimate_surety *surety);
-
 /* What a site is sorted by. */
 uint64_t report_sort_value(enum report_sort sort, const struct profile_sums *sums);
 /* How many of the sites to show; @usual if the user did not say. */
 size_t report_sites_shown(const struct report_sites *sites, const struct report_options *options,
 			  size_t usual);
-/* Sums of the sites from place @first on. */
+/* Sums of the sites from place @first on, and their variance. */
 struct profile_sums report_sites_rest(const struct report_sites *sites, size_t first);
+struct profile_variance report_variance_rest(const struct report_sites *sites, size_t first);
 
 /* One line of a stack. Unknown strings are NULL. */
 struct report_frame {
@@ -114,6 +94,17 @@ char *report_allocator_regexp(void);
 MUST_CHECK struct error *report_series(const struct profile *profile,
 				       const struct report_sites *sites, size_t points,
 				       uint64_t **ret);
+
+/* Sums at the last look in the first half of the time, and when that was. */
+struct report_middle {
+	uint64_t time_ns;
+	struct profile_sums *sums; /* of each site, by its place */
+};
+
+MUST_CHECK struct error *report_middle_init(const struct profile *profile,
+					    const struct report_sites *sites,
+					    struct report_middle *ret);
+void report_middle_deinit(struct report_middle *middle);
 
 /* Last component of a path; never NULL. */
 const char *report_basename(const char *path);

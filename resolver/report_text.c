@@ -246,12 +246,18 @@ static void say_ages(const struct text_report *text, size_t place)
 	struct profile_bins lives = report_bins(profile, &text->sites, place, PROFILE_LIFETIMES);
 	uint64_t older_ns = report_half_above(PROFILE_AGES, ages.bytes);
 	uint64_t within_ns = report_half_below(PROFILE_LIFETIMES, lives.count);
-	double growth = report_growth(profile, series);
+	struct report_growth growth = report_growth(profile, &text->sites, &text->middle, place);
 	char part[3][96] = {"", "", ""};
 	char line[320] = "";
 
-	if (growth * 3600 >= GROWTH_WORTH_SAYING && site_trend(series) != TREND_YOUNG)
-		snprintf(part[0], sizeof(part[0]), "grows by %s", human_rate(growth).text);
+	if (growth.bytes * 3600 >= GROWTH_WORTH_SAYING && site_trend(series) != TREND_YOUNG)
+		snprintf(part[0], sizeof(part[0]), "grows by %s%s%s%s",
+			 human_rate(growth.bytes).text,
+			 profile_is_sampled(profile) ? " (95 % sure: " : "",
+			 profile_is_sampled(profile)
+				 ? human_rate_range(growth.low, growth.high).text
+				 : "",
+			 profile_is_sampled(profile) ? ")" : "");
 	if (older_ns)
 		snprintf(part[1], sizeof(part[1]), "half of it is older than %s",
 			 human_duration(older_ns).text);
@@ -379,6 +385,7 @@ static void print_totals(const struct text_report *text)
 static void print_rest(const struct text_report *text, size_t shown)
 {
 	struct profile_sums rest = report_sites_rest(&text->sites, shown);
+	struct profile_variance variance = report_variance_rest(&text->sites, shown);
 
 	if (shown == text->sites.count)
 		return;
@@ -388,6 +395,7 @@ static void print_rest(const struct text_report *text, size_t shown)
 		 human_bytes(profile_inuse_bytes(&rest)).text,
 		 human_counted(profile_inuse_count(&rest), "block").text,
 		 human_bytes(rest.alloc_bytes).text, human_counted(rest.alloc_count, "call").text);
+	say_intervals(text, 2, &rest, &variance);
 }
 
 /* The modules of the shown stacks that have no names or no lines, and why. */
@@ -469,6 +477,7 @@ static struct error *print_sites(const struct text_report *text)
 static void text_deinit(struct text_report *text)
 {
 	report_sites_deinit(&text->sites);
+	report_middle_deinit(&text->middle);
 	free(text->series);
 }
 
@@ -482,6 +491,9 @@ struct error *report_text(FILE *out, const struct profile *profile,
 	if (err)
 		return err;
 	err = report_series(profile, &text.sites, VERDICT_POINTS, &text.series);
+	if (err)
+		return err;
+	err = report_middle_init(profile, &text.sites, &text.middle);
 	if (err)
 		return err;
 	text.verdict = report_verdict(profile, &text.sites, text.series);

@@ -21,6 +21,7 @@ struct text_report {
 	const struct report_options *options;
 	struct report_sites sites;
 	uint64_t *series; /* VERDICT_POINTS of each site */
+	struct report_middle middle;
 	struct report_verdict verdict;
 };
 

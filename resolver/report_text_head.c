@@ -31,11 +31,11 @@ static void say_no_sample(const struct text_report *text)
 static void say_headline(const struct text_report *text)
 {
 	const struct report_verdict *verdict = &text->verdict;
-	struct human rate = human_rate(verdict->bytes_per_s);
+	const struct report_growth *rate = &verdict->rate;
 	struct human duration = human_duration(text->profile->duration_ns);
 	const char *direct = text->profile->coverage.direct_allocator;
 	const char *headline = "STABLE: what is in use does not grow";
-	char growing[96];
+	char growing[96], range[64] = "";
 
 	switch (verdict->kind) {
 	case VERDICT_DIRECT_ALLOCATOR:
@@ -59,8 +59,11 @@ static void say_headline(const struct text_report *text)
 			 duration.text);
 		return;
 	case VERDICT_GROWING:
-		snprintf(growing, sizeof(growing), "GROWING by %s", rate.text);
+		snprintf(growing, sizeof(growing), "GROWING by %s", human_rate(rate->bytes).text);
 		headline = growing;
+		if (profile_is_sampled(text->profile))
+			snprintf(range, sizeof(range), "95 %% sure: %s; ",
+				 human_rate_range(rate->low, rate->high).text);
 		break;
 	case VERDICT_LEVELLING:
 		headline = "LEVELLING OFF: memory grew, but hardly any more";
@@ -77,22 +80,41 @@ static void say_headline(const struct text_report *text)
 	default:
 		break;
 	}
-	text_say(text, 0, 2, "%s (confidence: %s; %s).", headline,
+	text_say(text, 0, 2, "%s (%sconfidence: %s; %s).", headline, range,
 		 verdict_confidence_name(verdict->confidence), verdict->why);
+}
+
+/* ", at most 3.1 MiB (after 2 s; looked at each 1.0 s)"; nothing if that is the end. */
+static void peak_text(const struct text_report *text, char *buf, size_t size)
+{
+	const struct report_verdict *verdict = &text->verdict;
+	uint64_t looks_ns = text->profile->look_ns;
+	const char *what = "at most";
+	char range[64] = "";
+
+	*buf = '\0';
+	if (verdict->peak_bytes <= verdict->inuse_bytes)
+		return;
+	if (profile_is_sampled(text->profile)) {
+		struct report_inuse inuse =
+			report_inuse_then(text->profile, verdict->peak_bytes, verdict->peak_count,
+					  &text->sites.totals, &text->sites.variance);
+
+		what = "by the highest estimate";
+		snprintf(range, sizeof(range), "%s; ",
+			 human_bytes_range(inuse.bytes.low, inuse.bytes.high).text);
+	}
+	snprintf(buf, size, ", %s %s (%safter %s%s%s)", what, human_bytes(verdict->peak_bytes).text,
+		 range, human_duration(verdict->peak_ns).text, looks_ns ? "; looked at each " : "",
+		 looks_ns ? human_duration(looks_ns).text : "");
 }
 
 static void say_live(const struct text_report *text)
 {
 	const struct report_verdict *verdict = &text->verdict;
-	uint64_t looks_ns = text->profile->look_ns;
-	char peak[160] = "", anon[64] = "", range[64] = "";
+	char peak[192], anon[64] = "", range[64] = "";
 
-	if (verdict->peak_bytes > verdict->inuse_bytes)
-		snprintf(peak, sizeof(peak), ", %s %s (after %s%s%s)",
-			 profile_is_sampled(text->profile) ? "by the highest estimate" : "at most",
-			 human_bytes(verdict->peak_bytes).text,
-			 human_duration(verdict->peak_ns).text, looks_ns ? "; looked at each " : "",
-			 looks_ns ? human_duration(looks_ns).text : "");
+	peak_text(text, peak, sizeof(peak));
 	if (verdict->anon_known)
 		snprintf(anon, sizeof(anon), " Anonymous memory changed by %s.",
 			 human_signed_bytes(verdict->anon_change_bytes).text);

@@ -27,10 +27,10 @@
 
 struct evidence {
 	uint64_t duration_ns;
-	double low[QUARTERS];	   /* least in use of each quarter */
-	uint64_t low_ns[QUARTERS]; /* when that was */
-	double inuse, peak;	   /* at the end; ever */
-	double anon_rise;	   /* over the last half */
+	double low[QUARTERS]; /* least in use of each quarter */
+	const struct profile_snapshot *low_at[QUARTERS];
+	double inuse, peak; /* at the end; ever */
+	double anon_rise;   /* over the last half */
 	bool anon_known;
 	double blocks_rise;  /* of tracked blocks in use, over the last half */
 	double replaced;     /* frees of older blocks, over the last half */
@@ -86,7 +86,7 @@ static void gather_lows(const struct profile *profile, struct evidence *evidence
 				least = at;
 		}
 		evidence->low[q] = profile_inuse_bytes(&least->totals);
-		evidence->low_ns[q] = least->time_ns;
+		evidence->low_at[q] = least;
 	}
 }
 
@@ -121,6 +121,7 @@ static struct evidence gather(const struct profile *profile, const struct report
 static void find_peak(const struct profile *profile, struct report_verdict *verdict)
 {
 	verdict->peak_bytes = profile->peak.bytes;
+	verdict->peak_count = profile->peak.count;
 	verdict->peak_ns = profile->peak.time_ns;
 	for (size_t i = 0; i < profile->snapshot_count; i++) {
 		uint64_t inuse = profile_inuse_bytes(&profile->snapshot[i].totals);
@@ -128,6 +129,7 @@ static void find_peak(const struct profile *profile, struct report_verdict *verd
 		if (inuse <= verdict->peak_bytes)
 			continue;
 		verdict->peak_bytes = inuse;
+		verdict->peak_count = profile_inuse_count(&profile->snapshot[i].totals);
 		verdict->peak_ns = profile->snapshot[i].time_ns;
 	}
 }
@@ -263,12 +265,16 @@ static bool is_too_early(const struct profile *profile)
 }
 
 /* Between the looks that saw the low points. */
-static double rise_per_s(const struct evidence *evidence)
+static struct report_growth rise_rate(const struct profile *profile,
+				      const struct report_sites *sites,
+				      const struct evidence *evidence)
 {
-	uint64_t passed_ns = evidence->low_ns[3] - evidence->low_ns[1];
+	const struct profile_snapshot *from = evidence->low_at[1], *to = evidence->low_at[3];
+	struct report_growth growth =
+		report_growth_between(profile, from->time_ns, &from->totals, &to->totals,
+				      &sites->totals, &sites->variance);
 
-	return evidence->low_ns[3] > evidence->low_ns[1] ? rise(evidence) * 1e9 / (double)passed_ns
-							 : 0;
+	return report_growth_rate(&growth, to->time_ns - from->time_ns);
 }
 
 struct report_verdict report_verdict(const struct profile *profile,
@@ -297,7 +303,7 @@ struct report_verdict report_verdict(const struct profile *profile,
 		return verdict;
 	}
 	evidence = gather(profile, sites);
-	verdict.bytes_per_s = rise_per_s(&evidence);
+	verdict.rate = rise_rate(profile, sites, &evidence);
 	verdict.kind = judge(&evidence, &verdict);
 	weigh(&evidence, &verdict);
 	return verdict;

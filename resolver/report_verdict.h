@@ -17,6 +17,7 @@
 
 #include "resolver/error.h"
 #include "resolver/profile.h"
+#include "resolver/report_ranges.h"
 #include "resolver/report_sites.h"
 
 enum verdict_kind {
@@ -44,9 +45,9 @@ struct report_verdict {
 	enum verdict_kind kind;
 	enum verdict_confidence confidence;
 	const char *why; /* a few words on the confidence; static */
-	uint64_t inuse_bytes, peak_bytes;
+	uint64_t inuse_bytes, peak_bytes, peak_count;
 	uint64_t peak_ns;	   /* since the start */
-	double bytes_per_s;	   /* of the low points, over the last half */
+	struct report_growth rate; /* a second, of the low points, over the last half */
 	bool anon_known;	   /* the next one is */
 	int64_t anon_change_bytes; /* of RssAnon, start to end */
 	uint32_t grower;	   /* place of the site that rose most in the last half, or

@@ -10,6 +10,7 @@
  */
 #include "resolver/cleanup.h"
 #include "resolver/recording.h"
+#include "resolver/report_ranges.h"
 #include "resolver/report_sites.h"
 #include "tests/e2e.h"
 

@@ -155,7 +155,7 @@ START_TEST(day_of_a_busy_server_is_bounded)
 	assert_ok(report_series(read, &sites, VERDICT_POINTS, &series));
 	verdict = report_verdict(read, &sites, series);
 	ck_assert_int_eq(verdict.kind, VERDICT_GROWING);
-	ck_assert_double_eq_tol(verdict.bytes_per_s, 10 * MIB / 600.0, 3000);
+	ck_assert_double_eq_tol(verdict.rate.bytes, 10 * MIB / 600.0, 3000);
 	ck_assert_uint_eq(verdict.grower, 0);
 	ck_assert_uint_eq(sites.site[0].site, 7);
 }

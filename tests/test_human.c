@@ -74,6 +74,19 @@ START_TEST(rates_are_per_minute_or_hour)
 }
 END_TEST
 
+/* Both ends in the units of the farther one. */
+START_TEST(ranges_of_rates_may_begin_below_nothing)
+{
+	const double mib = 1024 * 1024 / 60.0;
+
+	ck_assert_str_eq(human_rate_range(2.8 * mib, 3.4 * mib).text, "2.80 to 3.40 MiB/min");
+	ck_assert_str_eq(human_rate_range(0, 1024 / 60.0).text, "0 B to 60.0 KiB/h");
+	ck_assert_str_eq(human_rate_range(-1.2 * mib, 1024 / 60.0).text,
+			 "-1.20 MiB to +1.00 KiB/min");
+	ck_assert_str_eq(human_rate_range(-1e30, 1e30).text, "-8.00 EiB to +8.00 EiB/min");
+}
+END_TEST
+
 START_TEST(share_of_nothing_is_nothing)
 {
 	ck_assert_str_eq(human_share(1, 3).text, "33.3 %");
@@ -112,6 +125,7 @@ Suite *human_suite(void)
 	tcase_add_test(tcase, durations_have_two_units);
 	tcase_add_test(tcase, short_times_choose_their_unit);
 	tcase_add_test(tcase, rates_are_per_minute_or_hour);
+	tcase_add_test(tcase, ranges_of_rates_may_begin_below_nothing);
 	tcase_add_test(tcase, share_of_nothing_is_nothing);
 	tcase_add_test(tcase, times_are_utc);
 	tcase_add_test(tcase, ranges_say_a_common_unit_once);

@@ -218,14 +218,28 @@ START_TEST(long_session_is_thinned_out_evenly)
 }
 END_TEST
 
+/* The snapshot that tells of the time around @time_ns. */
+static const struct profile_snapshot *snapshot_over(uint64_t time_ns)
+{
+	const struct profile_snapshot *snapshot = profile->snapshot;
+
+	while (snapshot->time_ns < time_ns)
+		snapshot++;
+	return snapshot;
+}
+
 START_TEST(thinning_keeps_changes_of_dropped_snapshots)
 {
 	const uint32_t at[] = {location(PROFILE_NONE, 16), location(PROFILE_NONE, 32)};
 	uint32_t id[] = {site(&at[0], 1, 0), site(&at[1], 1, 0)};
+	const uint64_t risen = 1000;
 
 	/* Each site changes only now and then, so that most changes sit in dropped ones. */
 	for (uint64_t s = 0; s < 3 * PROFILE_SNAPSHOTS_MAX; s++) {
-		const struct profile_snapshot head = {.time_ns = s * NS_PER_S};
+		const struct profile_snapshot head = {
+			.time_ns = s * NS_PER_S,
+			.interval = s == risen ? 1 << 20 : 4096,
+		};
 		const struct profile_sums a = {s / 7, s / 7, 0, 0},
 					  b = {s / 11, s / 11, s / 13, s / 13};
 
@@ -236,6 +250,10 @@ START_TEST(thinning_keeps_changes_of_dropped_snapshots)
 	}
 	ck_assert_uint_le(profile->snapshot_count, PROFILE_SNAPSHOTS_MAX);
 	check_changes();
+	/* The largest interval of all that became one. */
+	ck_assert_uint_eq(snapshot_over(risen * NS_PER_S)->interval, 1 << 20);
+	ck_assert_uint_eq(snapshot_over((risen - 100) * NS_PER_S)->interval, 4096);
+	ck_assert_uint_eq(snapshot_over((risen + 100) * NS_PER_S)->interval, 4096);
 }
 END_TEST
 

@@ -102,9 +102,14 @@ END_TEST
 START_TEST(samples_come_back_with_their_variances)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
-	CLEANUP(profile_freep) struct profile *read = round_trip(profile);
+	CLEANUP(profile_freep) struct profile *read = NULL;
 
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		profile->snapshot[i].interval = i ? UINT64_C(1) << (i % 64) : 0;
+	read = round_trip(profile);
 	check_same(profile, read);
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		ck_assert_uint_eq(read->snapshot[i].interval, profile->snapshot[i].interval);
 	ck_assert_mem_eq(&read->sampling, &profile->sampling, sizeof(read->sampling));
 	for (size_t i = 0; i < profile->site_count; i++)
 		ck_assert_mem_eq(&read->site[i].variance, &profile->site[i].variance,

@@ -73,9 +73,12 @@ START_TEST(text_of_samples_says_how_sure_it_is)
 	expect_contains(text, "+29.1 MiB  estimated");
 	/*
 	 * 60,000 sessions of 440 bytes are 50 samples: 37.1 to 65.9 by Poisson's
-	 * tables, or 18.7 to 33.2 MiB.
+	 * tables, or 18.7 to 33.2 MiB; what is unseen may be from when they were 1 MiB
+	 * apart.
 	 */
-	expect_contains(text, "95 % sure: 18.7 to 33.2 MiB still live");
+	expect_contains(text, "95 % sure: 18.7 to 34.3 MiB still live");
+	expect_contains(text, "GROWING by 2.52 MiB/min (95 % sure: ");
+	expect_contains(text, "grows by 2.52 MiB/min (95 % sure: 1.25 to 4.01 MiB/min)");
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		ck_assert_msg(strlen(line) < 80, "too wide: %s", line);
 }
@@ -490,6 +493,42 @@ START_TEST(json_has_the_promised_fields)
 }
 END_TEST
 
+static bool is_estimate(const char *name)
+{
+	static const char *const names[] = {
+		"inuse_bytes", "inuse_count",	     "alloc_bytes",	 "alloc_count",
+		"freed_bytes", "freed_count",	     "peak_inuse_bytes", "peak_inuse_count",
+		"count",       "growth_bytes_per_s", "bytes_per_hour",	 "bytes",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return false;
+}
+
+/* Each estimate at any depth has its ends beside it. How many there are. */
+static size_t expect_ends(const struct json *json)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < json->count; i++) {
+		const char *name = json->kind == JSON_OBJECT ? json->name[i] : "";
+		char low[64], high[64];
+
+		count += expect_ends(&json->item[i]);
+		if (!is_estimate(name))
+			continue;
+		snprintf(low, sizeof(low), "%s_low", name);
+		snprintf(high, sizeof(high), "%s_high", name);
+		ck_assert_msg(json_number(json, low) <= json->item[i].number &&
+				      json->item[i].number <= json_number(json, high),
+			      "%s is not within its ends", name);
+		count++;
+	}
+	return count;
+}
+
 START_TEST(json_of_samples_has_intervals)
 {
 	static const char *const figures[] = {"inuse_bytes", "inuse_count", "alloc_bytes",
@@ -512,6 +551,8 @@ START_TEST(json_of_samples_has_intervals)
 		ck_assert_double_lt(json_number(totals, low), json_number(totals, figures[i]));
 		ck_assert_double_gt(json_number(totals, high), json_number(totals, figures[i]));
 	}
+	/* Six of each of 61 snapshots, nine of each site, and bins. */
+	ck_assert_uint_ge(expect_ends(json), 61 * 6 + 4 * 9 + 9);
 }
 END_TEST
 
@@ -733,13 +774,14 @@ START_TEST(growth_is_by_the_looks_that_it_is_from)
 	static const unsigned int mib[] = {0, 10, 20, 30, 40, 50};
 	CLEANUP(profile_freep) struct profile *profile = sample_curve(mib, mib, 6, 1);
 	CLEANUP(report_sites_deinit) struct report_sites sites = {0};
-	CLEANUP(freep) uint64_t *series = NULL;
+	CLEANUP(report_middle_deinit) struct report_middle middle = {0};
 	const double truth = 10 << 20;
 
-	ck_assert_double_eq_tol(verdict_of(profile).bytes_per_s, truth, truth / 100);
+	ck_assert_double_eq_tol(verdict_of(profile).rate.bytes, truth, truth / 100);
 	assert_ok(report_sites_init(profile, REPORT_SORT_INUSE, &sites));
-	assert_ok(report_series(profile, &sites, VERDICT_POINTS, &series));
-	ck_assert_double_eq_tol(report_growth(profile, series), truth, truth / 100);
+	assert_ok(report_middle_init(profile, &sites, &middle));
+	ck_assert_double_eq_tol(report_growth(profile, &sites, &middle, 0).bytes, truth,
+				truth / 100);
 }
 END_TEST
 
