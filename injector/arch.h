@@ -100,6 +100,11 @@ enum arch_interrupted arch_interrupted(const struct arch_registers *registers);
 
 /* Address of the instruction that made the interrupted call. */
 uint64_t arch_syscall_address(const struct arch_registers *registers);
+/*
+ * Leave the interrupted call of a stopped thread to the kernel: when the thread goes
+ * on, it is made anew, or returns EINTR if a handler runs.
+ */
+void arch_restart_unless_handled(struct arch_registers *registers);
 /* Make an interrupted call anew when the thread goes on, without the kernel's help. */
 void arch_remake_syscall(struct arch_registers *registers);
 

@@ -15,8 +15,8 @@
  * restartable sequence (aborted if code ran, as the kernel would), system call
  * user dispatch, the system call that T was blocked in and its remaining time.
  * A call that a stop interrupts visibly (epoll_wait and its like) is made
- * again, so that the program sees no EINTR of ours, unless a signal of its own
- * is to be delivered. Not kept by the kernel for us: code that runs on T must
+ * again, so that the program sees no EINTR of ours, unless a handler of its own
+ * runs first. Not kept by the kernel for us: code that runs on T must
  * not use nanosleep, poll or a timed futex, whose restart state T has only one
  * of (ppoll, pselect6 and socket time-outs do not touch it).
  *
@@ -73,7 +73,7 @@ struct borrow_stats {
 	uint64_t stopped_ns;   /* from the stop to the hand-back, our code's run included */
 	unsigned int syscalls; /* made on T */
 	bool ran;	       /* something ran on T */
-	bool rewound;	       /* an EINTR was taken back */
+	bool taken_back;       /* an EINTR: the kernel decides anew whether there is one */
 	bool rseq_aborted;     /* T was in a restartable sequence, which starts over */
 	bool group_stopped;    /* the process was or is stopped by SIGSTOP or its like */
 };

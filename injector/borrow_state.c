@@ -193,21 +193,6 @@ struct error *borrow_settle(struct borrow *borrow)
 
 /* ---- the last word */
 
-/*
- * A handler of the program is about to run: then the program expects EINTR.
- * With T's own mask, not the one of ppoll's kind: a signal that only that lets
- * through is delivered by the call made anew.
- */
-static struct error *handler_is_due(const struct borrow *borrow, bool *ret)
-{
-	struct thread_status status;
-	struct error *err = thread_read_status(borrow->target, borrow->tid, &status);
-
-	if (!err)
-		*ret = (status.pending & status.caught & ~borrow->mask) != 0;
-	return err;
-}
-
 struct error *borrow_plan_rest(struct borrow *borrow)
 {
 	uint8_t found[ARCH_SYSCALL_SIZE_MAX];
@@ -227,24 +212,23 @@ struct error *borrow_plan_rest(struct borrow *borrow)
 	return tracee_set_registers(borrow->tid, &borrow->rest);
 }
 
+/*
+ * Only now, in a stop where it still decides on that, may the kernel be told to make
+ * a call anew unless a handler runs: a signal may come until T goes on. Where T made
+ * no call for us, the mask of epoll_pwait and its like is still in force.
+ */
 struct error *borrow_finish_registers(struct borrow *borrow)
 {
-	struct error *err = NULL;
-	bool due = false;
+	struct arch_registers registers = borrow->rest;
 
+	if (!borrow->remade && !borrow->disturbed)
+		return NULL;
 	if (borrow->remade) {
-		err = load_mask(borrow);
-		if (!err)
-			err = handler_is_due(borrow, &due);
+		registers = borrow->saved;
+		arch_restart_unless_handled(&registers);
 	}
-	if (err || (!borrow->remade && !borrow->disturbed))
-		return err;
-	err = tracee_set_registers(borrow->tid, due ? &borrow->saved : &borrow->rest);
-	borrow->stats.rewound = borrow->remade && !due;
-	/* Ends the temporary mask of epoll_pwait and its like, which the call sets again. */
-	if (!err && borrow->stats.rewound)
-		err = tracee_set_mask(borrow->tid, borrow->mask);
-	return err;
+	borrow->stats.taken_back = borrow->remade;
+	return tracee_set_registers(borrow->tid, &registers);
 }
 
 /* ---- frames for rt_sigreturn */

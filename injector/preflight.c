@@ -367,21 +367,23 @@ static uint64_t count_lines(const char *text)
 	return lines;
 }
 
+/* What we map, its own mmap() cannot have: half of what is left stays with the program. */
 static struct error *check_address_space(const struct check *check)
 {
 	const struct preflight *result = check->result;
-	uint64_t limit, needed = check->options->virtual_size;
+	uint64_t limit, left, needed = check->options->virtual_size;
 	struct error *err;
 
 	err = read_limit(check, "Max address space", &limit);
 	if (err)
 		return err;
-	if (limit - needed >= result->virtual_bytes && limit >= needed)
+	left = limit > result->virtual_bytes ? limit - result->virtual_bytes : 0;
+	if (left / 2 >= needed)
 		return NULL;
 	return error_hint(
 		error_create(ERROR_UNSUPPORTED,
 			     "process %d (%s) may map %llu MiB in all (RLIMIT_AS) and maps "
-			     "%llu already; %llu more are needed",
+			     "%llu already; heapattach needs %llu, and leaves as many to it",
 			     result->pid, check->comm, (unsigned long long)(limit >> 20),
 			     (unsigned long long)(result->virtual_bytes >> 20),
 			     (unsigned long long)(needed >> 20)),

@@ -133,7 +133,7 @@ START_TEST(borrow_without_a_call_changes_nothing)
 		borrow = victim_borrow(&victim);
 		stats = victim_return(borrow);
 		ck_assert(!stats.ran);
-		ck_assert(!stats.rewound);
+		ck_assert(!stats.taken_back);
 	}
 	victim_expect_progress(&victim);
 	victim_stop(&victim);

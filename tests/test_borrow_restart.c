@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/blocking_calls.h"
@@ -28,7 +29,9 @@
 #define EARLY_MS   5
 
 /* Words of the board. */
-enum { RESULT, ERRNO, ELAPSED_US, FINISHED, DONE_WAITING };
+enum { RESULT, ERRNO, ELAPSED_US, FINISHED, DONE_WAITING, ASKED };
+
+#define SIGNALS 500u
 
 struct waiter {
 	struct victim victim;
@@ -217,7 +220,7 @@ START_TEST(signal_during_the_borrow_ends_epoll_wait)
 	borrow_call_getpid(borrow, &victim, (unsigned int)_i);
 	kill(victim.pid, SIGUSR1);
 	stats = victim_return(borrow);
-	ck_assert(!stats.rewound);
+	ck_assert(stats.taken_back);
 	ck_assert(wait_for(&victim.board->word[FINISHED], 1));
 	ck_assert_int_eq((long)victim.board->word[RESULT], -1);
 	ck_assert_int_eq((int)victim.board->word[ERRNO], EINTR);
@@ -239,7 +242,7 @@ START_TEST(ignored_signal_during_the_borrow_does_not)
 	/* Queued only because T is traced: its default is to be ignored. */
 	kill(victim.pid, SIGWINCH);
 	stats = victim_return(borrow);
-	ck_assert(stats.rewound);
+	ck_assert(stats.taken_back);
 	wait_ms(50);
 	ck_assert_uint_eq(victim.board->word[FINISHED], 0);
 	victim_stop(&victim);
@@ -330,6 +333,64 @@ START_TEST(borrow_before_the_signal_keeps_the_calls_mask)
 }
 END_TEST
 
+/* Counts the calls that a signal has ended. */
+static void loop_until_signal(struct board *board)
+{
+	struct epoll_event event;
+	int fd = epoll_create1(0);
+
+	waiter_board = board;
+	signal(SIGUSR1, count_signal);
+	board->ready = 1;
+	for (;;)
+		if (syscall(SYS_epoll_wait, fd, &event, 1, -1) == -1 && errno == EINTR)
+			board->word[FINISHED]++;
+}
+
+/* Sends one signal soon after each time it is asked to: a little later each time. */
+static pid_t signaller_start(const struct victim *victim)
+{
+	const volatile uint64_t *asked = &victim->board->word[ASKED];
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid > 0)
+		return pid;
+	die_with_parent();
+	for (uint64_t sent = 0; sent < SIGNALS; sent++) {
+		while (*asked == sent)
+			;
+		for (volatile uint64_t spin = 0; spin < sent * 300; spin++)
+			;
+		kill(victim->pid, SIGUSR1);
+	}
+	_exit(0);
+}
+
+/* Whenever it comes, it ends a call. */
+START_TEST(signal_at_any_time_of_the_borrow_ends_epoll_wait)
+{
+	struct victim victim;
+	struct borrow *borrow;
+	pid_t signaller;
+
+	victim_start(&victim, loop_until_signal);
+	signaller = signaller_start(&victim);
+	for (uint64_t i = 1; i <= SIGNALS; i++) {
+		victim_wait_in(&victim, victim.pid, SYS_epoll_wait);
+		borrow = victim_borrow(&victim);
+		borrow_call_getpid(borrow, &victim, (unsigned int)i % 2);
+		victim.board->word[ASKED] = i;
+		victim_return(borrow);
+		ck_assert(wait_for(&victim.board->word[DONE_WAITING], i));
+		ck_assert_msg(wait_for(&victim.board->word[FINISHED], i),
+			      "signal %lu was handled, but ended no call", (unsigned long)i);
+	}
+	ck_assert_int_eq(waitpid(signaller, NULL, 0), signaller);
+	victim_stop(&victim);
+}
+END_TEST
+
 /* ---- a storm of borrows */
 
 static void loop_in_epoll_wait(struct board *board)
@@ -379,6 +440,7 @@ Suite *borrow_restart_suite(void)
 	tcase_add_loop_test(eintr, signal_during_the_borrow_ends_epoll_wait, 0, 2);
 	tcase_add_loop_test(eintr, ignored_signal_during_the_borrow_does_not, 0, 2);
 	tcase_add_loop_test(eintr, signal_that_only_the_call_lets_through_ends_it, 0, 4);
+	tcase_add_test(eintr, signal_at_any_time_of_the_borrow_ends_epoll_wait);
 	tcase_add_loop_test(eintr, borrow_before_the_signal_keeps_the_calls_mask, 0, 4);
 	suite_add_tcase(suite, eintr);
 	tcase_add_test(storm, thousand_borrows_give_no_eintr);

@@ -244,6 +244,21 @@ START_TEST(refuses_where_the_tables_would_not_fit)
 	expect_error_soon(other, ERROR_UNSUPPORTED, "RLIMIT_AS", "prlimit");
 }
 END_TEST
+
+/* They would fit, but the program's own allocations would fail soon after. */
+START_TEST(leaves_half_of_the_addresses_to_the_target)
+{
+	struct preflight_options part = options;
+
+	fork_other(limit_address_space);
+	expect_error_soon(other, ERROR_UNSUPPORTED, "RLIMIT_AS", "prlimit");
+	part.virtual_size = 700u << 20;
+	expect_error(preflight_process(other, &part, &preflight), ERROR_UNSUPPORTED,
+		     "heapattach needs 700", "prlimit");
+	part.virtual_size = 64u << 20;
+	assert_ok(preflight_process(other, &part, &preflight));
+}
+END_TEST
 #endif
 
 START_TEST(refuses_when_memory_is_short)
@@ -475,6 +490,7 @@ Suite *preflight_suite(void)
 	tcase_add_test(tcase, refuses_strict_seccomp);
 #ifndef __SANITIZE_ADDRESS__
 	tcase_add_test(tcase, refuses_where_the_tables_would_not_fit);
+	tcase_add_test(tcase, leaves_half_of_the_addresses_to_the_target);
 #endif
 	tcase_add_test(tcase, refuses_when_memory_is_short);
 	tcase_add_test(tcase, refuses_while_another_heapattach_records);

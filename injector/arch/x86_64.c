@@ -229,6 +229,11 @@ uint64_t arch_syscall_address(const struct arch_registers *registers)
 	return user_regs_const(registers)->rip - sizeof(arch_syscall_instruction);
 }
 
+void arch_restart_unless_handled(struct arch_registers *registers)
+{
+	user_regs(registers)->rax = (uint64_t)-ERESTARTNOHAND;
+}
+
 void arch_remake_syscall(struct arch_registers *registers)
 {
 	struct user_regs_struct *regs = user_regs(registers);
