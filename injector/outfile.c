@@ -23,9 +23,16 @@ struct outfile {
 static struct error *create_error(int errnum, const char *path)
 {
 	struct error *err;
+	struct stat st;
 
 	if (errnum != EEXIST && errnum != ELOOP)
-		return error_os(errnum, "cannot create %s", path);
+		return error_hint(error_os(errnum, "cannot create %s", path),
+				  "choose another place with -o");
+	if (!lstat(path, &st) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
+		err = error_os(EEXIST, "cannot create %s, where %s is", path,
+			       S_ISDIR(st.st_mode) ? "a directory" : "a device or socket");
+		return error_hint(err, "give -o the name of a file that does not exist yet");
+	}
 	err = error_os(EEXIST, "cannot create %s, and nothing is ever overwritten", path);
 	return error_hint(err, "choose another name with -o, or remove that file first");
 }

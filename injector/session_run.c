@@ -221,6 +221,28 @@ struct error *session_tick(struct session *session)
 	return session_gone_or(session, err);
 }
 
+/*
+ * What its shared memory rose by since the start is ours, as far as our memory reaches:
+ * at most what that holds, of which the target may have touched only a part.
+ */
+static void memory_note(struct session *session, const struct procmem *memory)
+{
+	struct profile *profile = session->profile;
+	uint64_t before = profile->memory_start.shmem_bytes, held = shm_held_bytes(session->shm);
+	uint64_t rose = memory->shmem_bytes > before ? memory->shmem_bytes - before : 0;
+	uint64_t own = rose < held ? rose : held;
+
+	profile->memory_last = (struct profile_memory){
+		.rss_bytes = memory->rss_bytes,
+		.anon_bytes = memory->anon_bytes,
+		.file_bytes = memory->file_bytes,
+		.shmem_bytes = memory->shmem_bytes,
+		.own_bytes = own,
+	};
+	if (own > profile->own_peak_bytes)
+		profile->own_peak_bytes = own;
+}
+
 struct error *session_snapshot(struct session *session)
 {
 	struct profile_snapshot head = {.time_ns = session_elapsed_ns(session)};
@@ -231,6 +253,8 @@ struct error *session_snapshot(struct session *session)
 		error_free(procmem_read(session->target, &memory));
 	head.rss_bytes = memory.rss_bytes;
 	head.anon_bytes = memory.anon_bytes;
+	if (memory.rss_bytes)
+		memory_note(session, &memory);
 	err = reader_scan(session->reader);
 	if (err)
 		return err;

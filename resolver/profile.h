@@ -179,7 +179,7 @@ struct profile_snapshot {
 	uint64_t rss_bytes;	/* of the target, all kinds; 0 = not known (it is dead) */
 	uint64_t anon_bytes;	/* RssAnon: without files and shared memory, so without ours */
 	uint64_t unknown_frees; /* so far */
-	uint64_t interval; /* samples: the largest since the snapshot before; 0 = not known */
+	uint64_t interval;	/* samples: the largest since the snapshot before; 0 = not known */
 	struct profile_sums totals;
 	size_t change_count;
 	struct profile_change *change; /* sites whose sums differ from the snapshot before */
@@ -270,6 +270,8 @@ struct profile {
 	const char *loader;    /* "dlopen" or "map" */
 	const char *allocator; /* what was hooked, in words ("glibc 2.36"); NULL unknown */
 	struct profile_memory memory_start, memory_end;
+	struct profile_memory memory_last; /* while it was recorded; 0 = not known */
+	uint64_t own_peak_bytes;	   /* the most that own_bytes was */
 	struct profile_coverage coverage;
 	struct profile_limits limits;
 	struct profile_selfcheck selfcheck;

@@ -430,13 +430,20 @@ static struct error *decode_intervals(struct decoder *decoder)
 	return NULL;
 }
 
+static struct error *decode_memory_last(struct decoder *decoder)
+{
+	decode_memory(decoder, &decoder->profile->memory_last);
+	decoder->profile->own_peak_bytes = wire_get_varint(&decoder->in);
+	return NULL;
+}
+
 static decode_function *const decode[RECORDING_SECTIONS] = {
 	[RECORDING_STRINGS] = decode_strings,	  [RECORDING_SESSION] = decode_session,
 	[RECORDING_COVERAGE] = decode_coverage,	  [RECORDING_MODULES] = decode_modules,
 	[RECORDING_LOCATIONS] = decode_locations, [RECORDING_SITES] = decode_sites,
 	[RECORDING_SNAPSHOTS] = decode_snapshots, [RECORDING_SAMPLING] = decode_sampling,
 	[RECORDING_LIMITS] = decode_limits,	  [RECORDING_AGES] = decode_ages,
-	[RECORDING_INTERVALS] = decode_intervals,
+	[RECORDING_INTERVALS] = decode_intervals, [RECORDING_MEMORY] = decode_memory_last,
 };
 
 static struct error *problem_error(const struct wire_reader *in, size_t offset)

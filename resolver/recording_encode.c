@@ -249,6 +249,12 @@ static void encode_intervals(struct wire_writer *out, const struct profile *prof
 		wire_put_varint(out, profile->snapshot[i].interval);
 }
 
+static void encode_memory_last(struct wire_writer *out, const struct profile *profile)
+{
+	encode_memory(out, &profile->memory_last);
+	wire_put_varint(out, profile->own_peak_bytes);
+}
+
 static bool has_ages(const struct profile *profile)
 {
 	return profile->bin_count || profile->peak.bytes;
@@ -299,6 +305,10 @@ struct error *recording_encode(const struct profile *profile, uint8_t **data_ret
 	if (profile->sampling.interval_high) {
 		encode_intervals(&body, profile);
 		put_section(&out, RECORDING_INTERVALS, &body);
+	}
+	if (profile->memory_last.rss_bytes) {
+		encode_memory_last(&body, profile);
+		put_section(&out, RECORDING_MEMORY, &body);
 	}
 	if (out.failed)
 		return error_memory();

@@ -15,10 +15,11 @@ enum recording_section {
 	RECORDING_LOCATIONS = 5, /* with their frames */
 	RECORDING_SITES = 6,
 	RECORDING_SNAPSHOTS = 7,
-	RECORDING_SAMPLING = 8, /* of samples only: intervals, variance of each site */
-	RECORDING_LIMITS = 9,	/* how much memory recording held, and might hold */
-	RECORDING_AGES = 10,	/* the peak; of each site: part in it, sizes, lifetimes, ages */
+	RECORDING_SAMPLING = 8,	  /* of samples only: intervals, variance of each site */
+	RECORDING_LIMITS = 9,	  /* how much memory recording held, and might hold */
+	RECORDING_AGES = 10,	  /* the peak; of each site: part in it, sizes, lifetimes, ages */
 	RECORDING_INTERVALS = 11, /* of samples only: the interval of each snapshot */
+	RECORDING_MEMORY = 12,	  /* of the target while it was recorded, ours in it */
 	RECORDING_SECTIONS
 };
 

@@ -459,7 +459,7 @@ static struct error *print_sites(const struct text_report *text)
 		return NULL;
 	print_totals(text);
 	if (shown < text->sites.count)
-		text_say(text, 0, 0, "The %zu of %s sites with the most %s:", shown,
+		text_say(text, 0, 0, "%zu of %s sites, by %s:", shown,
 			 human_count(text->sites.count).text, orders[text->options->sort]);
 	else
 		text_say(text, 0, 0, "%zu %s, by %s:", shown, shown == 1 ? "site" : "sites",

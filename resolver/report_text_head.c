@@ -222,7 +222,8 @@ struct account {
 /*
  * What of the anonymous memory is from before the attach: by the allocator's
  * own account where there is one; else what is not tracked, and at most what
- * there was at the start.
+ * there was at the start. Tracked blocks that were not written to are not
+ * resident: it may be more.
  */
 static struct account account_of(const struct profile_memory *memory,
 				 const struct profile_memory *start, uint64_t tracked)
@@ -257,6 +258,8 @@ static struct profile_memory memory_at_end(const struct profile *profile)
 
 	if (memory.rss_bytes)
 		return memory;
+	if (profile->memory_last.rss_bytes)
+		return profile->memory_last;
 	/* It died: what the last snapshot saw, with the split of the start. */
 	for (size_t i = profile->snapshot_count; i-- > 0;) {
 		const struct profile_snapshot *snapshot = &profile->snapshot[i];
@@ -274,14 +277,16 @@ static struct profile_memory memory_at_end(const struct profile *profile)
 }
 
 /*
- * What our shared memory took while it was mapped: by how much all but the
- * anonymous memory rose, at most.
+ * What our shared memory took while it was mapped; where that was not looked at, by
+ * how much all but the anonymous memory rose, at most.
  */
 static uint64_t own_peak(const struct profile *profile)
 {
 	uint64_t start = less(profile->memory_start.rss_bytes, profile->memory_start.anon_bytes);
-	uint64_t peak = 0;
+	uint64_t peak = profile->own_peak_bytes;
 
+	if (profile->memory_last.rss_bytes)
+		return peak;
 	for (size_t i = 0; i < profile->snapshot_count; i++) {
 		const struct profile_snapshot *at = &profile->snapshot[i];
 		uint64_t rose = less(less(at->rss_bytes, at->anon_bytes), start);
@@ -311,7 +316,7 @@ void text_account(const struct text_report *text)
 	row(text, "resident (RSS)", start->rss_bytes, end.rss_bytes, "");
 	row(text, "  tracked, still live", 0, to.tracked,
 	    profile_is_sampled(profile) ? "estimated" : "sites below");
-	row(text, "  from before the attach", from.before, to.before, known ? "" : "at most");
+	row(text, "  from before the attach", from.before, to.before, known ? "" : "about");
 	if (known)
 		row(text, "  free, kept by allocator", from.kept, to.kept, "");
 	row(text, "  files, shared memory", from.files, to.files, "");
@@ -519,8 +524,8 @@ static void say_losses(const struct text_report *text)
 	for (size_t i = 0; i < ARRAY_SIZE(losses); i++) {
 		if (!losses[i].count)
 			continue;
-		fprintf(out, "%s%s %s", first ? "" : ", ", human_count(losses[i].count).text,
-			losses[i].what);
+		fprintf(out, "%s%s: %s", first ? "" : ", ", losses[i].what,
+			human_count(losses[i].count).text);
 		first = false;
 	}
 	if (!fclose(out))

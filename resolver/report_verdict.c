@@ -29,8 +29,8 @@ struct evidence {
 	uint64_t duration_ns;
 	double low[QUARTERS]; /* least in use of each quarter */
 	const struct profile_snapshot *low_at[QUARTERS];
-	double inuse, peak; /* at the end; ever */
-	double anon_rise;   /* over the last half */
+	double inuse, inuse_alive; /* at the end; at the last look that knows the next ones */
+	double anon_rise;	   /* over the last half */
 	bool anon_known;
 	double blocks_rise;  /* of tracked blocks in use, over the last half */
 	double replaced;     /* frees of older blocks, over the last half */
@@ -98,6 +98,7 @@ static struct evidence gather(const struct profile *profile, const struct report
 	struct evidence evidence = {
 		.duration_ns = end->time_ns,
 		.inuse = profile_inuse_bytes(&end->totals),
+		.inuse_alive = profile_inuse_bytes(&(alive ? alive : end)->totals),
 		.blocks_rise = (double)profile_inuse_count(&end->totals) -
 			       (double)profile_inuse_count(&middle->totals),
 		.replaced = (double)end->unknown_frees - (double)middle->unknown_frees,
@@ -200,10 +201,21 @@ static bool is_replacing(const struct evidence *evidence)
 	       (anon_flat || evidence->replaced > evidence->blocks_rise * 0.9);
 }
 
+/*
+ * Much was freed, and memory rose all the same: by the last look that knows both, since
+ * a target that frees all before it exits gives back all.
+ */
+static bool is_kept(const struct evidence *evidence, const struct report_verdict *verdict)
+{
+	double fell = (double)verdict->peak_bytes - evidence->inuse_alive;
+
+	return fell > KEPT_BYTES + evidence->deviation && fell > (double)verdict->peak_bytes / 4 &&
+	       verdict->anon_known && (double)verdict->anon_change_bytes > fell / 2;
+}
+
 static enum verdict_kind judge(const struct evidence *evidence,
 			       const struct report_verdict *verdict)
 {
-	double fell = (double)verdict->peak_bytes - evidence->inuse;
 	bool rises = rise(evidence) > evidence->noise;
 
 	if (rises && is_replacing(evidence))
@@ -212,8 +224,7 @@ static enum verdict_kind judge(const struct evidence *evidence,
 		return VERDICT_LEVELLING;
 	if (rises && evidence->low[3] > evidence->low[2])
 		return VERDICT_GROWING;
-	if (fell > KEPT_BYTES + evidence->deviation && fell > (double)verdict->peak_bytes / 4 &&
-	    verdict->anon_known && (double)verdict->anon_change_bytes > fell / 2)
+	if (is_kept(evidence, verdict))
 		return VERDICT_KEPT;
 	if (verdict->anon_known && verdict->anon_change_bytes > ELSEWHERE_BYTES &&
 	    (double)verdict->anon_change_bytes > 2 * (double)verdict->peak_bytes)

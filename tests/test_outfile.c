@@ -91,6 +91,22 @@ START_TEST(existing_file_is_never_overwritten)
 }
 END_TEST
 
+START_TEST(what_is_no_file_is_not_to_be_removed)
+{
+	static const char *const paths[] = {"/tmp", "/dev/null"};
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		struct outfile *file;
+		struct error *err = outfile_create(paths[i], &file);
+
+		ck_assert_int_eq(error_errno(err), EEXIST);
+		ck_assert_ptr_null(strstr(error_hint_text(err), "remove"));
+		ck_assert_ptr_nonnull(strstr(error_message(err), i ? "device" : "directory"));
+		error_free(err);
+	}
+}
+END_TEST
+
 START_TEST(links_are_not_followed)
 {
 	struct outfile *file = NULL;
@@ -151,6 +167,7 @@ Suite *outfile_suite(void)
 	tcase_add_test(tcase, unfinished_file_is_removed);
 	tcase_add_test(tcase, file_of_somebody_else_is_not_removed);
 	tcase_add_test(tcase, existing_file_is_never_overwritten);
+	tcase_add_test(tcase, what_is_no_file_is_not_to_be_removed);
 	tcase_add_test(tcase, links_are_not_followed);
 	tcase_add_test(tcase, missing_folder_is_named);
 	tcase_add_test(tcase, default_names_count_up);

@@ -141,6 +141,21 @@ START_TEST(ages_and_peak_come_back)
 }
 END_TEST
 
+START_TEST(memory_while_recording_comes_back)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_server();
+	CLEANUP(profile_freep) struct profile *read = NULL;
+
+	profile->memory_last = (struct profile_memory){5, 4, 3, 2, 1, true, 7, 8};
+	profile->own_peak_bytes = 6;
+	read = round_trip(profile);
+	ck_assert_uint_eq(read->memory_last.rss_bytes, 5);
+	ck_assert_uint_eq(read->memory_last.shmem_bytes, 2);
+	ck_assert_uint_eq(read->memory_last.own_bytes, 1);
+	ck_assert_uint_eq(read->own_peak_bytes, 6);
+}
+END_TEST
+
 START_TEST(limits_come_back_with_samples_and_without)
 {
 	CLEANUP(profile_freep) struct profile *profile = _i ? sample_sampled() : sample_server();
@@ -440,6 +455,7 @@ Suite *recording_suite(void)
 	tcase_add_test(tcase, sums_come_back_at_each_time);
 	tcase_add_test(tcase, samples_come_back_with_their_variances);
 	tcase_add_test(tcase, ages_and_peak_come_back);
+	tcase_add_test(tcase, memory_while_recording_comes_back);
 	tcase_add_loop_test(tcase, limits_come_back_with_samples_and_without, 0, 2);
 	tcase_add_test(tcase, exact_recording_has_no_section_for_samples);
 	tcase_add_test(tcase, empty_profile_comes_back);

@@ -138,7 +138,7 @@ START_TEST(text_leaves_out_what_hardly_counts)
 	CLEANUP(freep) char *text = report(profile, REPORT_TEXT, &options);
 
 	/* Two sites hold 99.99 %; three are the least that is shown. */
-	expect_contains(text, "The 3 of 4 sites with the most bytes still live:");
+	expect_contains(text, "3 of 4 sites, by bytes still live:");
 	expect_contains(text, "1 more site: 0 B still live in 0 blocks, 220 MiB allocated");
 }
 END_TEST
@@ -185,6 +185,23 @@ START_TEST(killed_target_is_accounted_for_as_last_seen)
 	expect_contains(text, "until the target was killed by\n          SIGKILL (out of memory?)");
 	expect_contains(text, "at start  last seen      change\n"
 			      "resident (RSS)              2.80 GiB   2.84 GiB   +40.0 MiB\n");
+}
+END_TEST
+
+/* What is ours is not the target's, though it died with it. */
+START_TEST(account_of_a_dead_target_knows_our_part)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_server();
+	CLEANUP(freep) char *text = NULL;
+
+	profile->memory_last = profile->memory_end;
+	profile->own_peak_bytes = 9u << 20;
+	profile->end = PROFILE_END_KILLED;
+	profile->memory_end = (struct profile_memory){0};
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "  files, shared memory      70.0 MiB   70.0 MiB        +0 B\n"
+			      "  heapattach's own               0 B   6.00 MiB   +6.00 MiB\n");
+	expect_contains(text, "heapattach's own tables took up to 9.00 MiB");
 }
 END_TEST
 
@@ -768,6 +785,18 @@ START_TEST(replacement_is_not_sure_from_samples)
 }
 END_TEST
 
+/* It has freed all of it, and is no more. */
+START_TEST(clean_exit_is_not_kept_memory)
+{
+	static const unsigned int inuse[] = {0, 40, 40, 40, 40, 40, 40, 0};
+	static const unsigned int anon[] = {10, 50, 50, 50, 50, 50, 50, 0};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(inuse, anon, 8, 10);
+
+	profile->memory_end = (struct profile_memory){0};
+	ck_assert_int_ne(verdict_of(profile).kind, VERDICT_KEPT);
+}
+END_TEST
+
 /* Looks do not come at the middle of the time. */
 START_TEST(growth_is_by_the_looks_that_it_is_from)
 {
@@ -905,6 +934,7 @@ Suite *report_suite(void)
 	tcase_add_test(text, direct_allocator_is_named_first);
 	tcase_add_test(text, killed_target_is_accounted_for_as_last_seen);
 	tcase_add_test(text, account_takes_the_allocators_word);
+	tcase_add_test(text, account_of_a_dead_target_knows_our_part);
 	tcase_add_test(text, account_says_what_is_not_resident);
 	tcase_add_test(text, names_cannot_reach_the_terminal);
 	tcase_add_test(text, stacks_that_read_alike_are_one_site);
@@ -930,6 +960,7 @@ Suite *report_suite(void)
 	tcase_add_test(verdicts, replaced_blocks_are_no_growth);
 	tcase_add_test(verdicts, replaced_blocks_do_not_explain_memory_that_rises);
 	tcase_add_test(verdicts, replacement_is_not_sure_from_samples);
+	tcase_add_test(verdicts, clean_exit_is_not_kept_memory);
 	tcase_add_test(verdicts, growth_is_by_the_looks_that_it_is_from);
 	tcase_add_test(verdicts, long_recording_with_few_looks_has_a_verdict);
 	tcase_add_test(verdicts, no_sample_is_not_no_allocation);
