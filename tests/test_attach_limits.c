@@ -94,6 +94,22 @@ START_TEST(filter_that_kills_for_any_call_does_not_kill)
 }
 END_TEST
 
+/* Though the others are parents, and the loader is to be called: that would kill it. */
+START_TEST(thread_with_a_filter_of_its_own_is_not_asked)
+{
+	child_start_target(&target, &folder, "filtered thread");
+	for (int i = 0; i < 5; i++) {
+		run_program(&run, &folder, "-p %d --exact -d 0.1 -q --loader dlopen -o %s",
+			    target.pid, folder_file(&folder, "x.hap-%d", i));
+		ck_assert_msg(run.status == 0, "%s", run.err);
+		run_deinit(&run);
+		child_expect(&target, "work", "ok");
+	}
+	child_send(&target, "stop");
+	ck_assert_int_eq(child_wait(&target, 10000), 0);
+}
+END_TEST
+
 START_TEST(dlopen_is_refused_under_a_filter)
 {
 	const char *file = folder_file(&folder, "x.hap");
@@ -137,6 +153,7 @@ Suite *attach_limits_suite(void)
 	tcase_add_loop_test(tcase, target_that_locks_all_memory_is_refused_and_unharmed, 0, 2);
 	tcase_add_test(tcase, filter_that_kills_for_any_call_does_not_kill);
 	tcase_add_test(tcase, dlopen_is_refused_under_a_filter);
+	tcase_add_test(tcase, thread_with_a_filter_of_its_own_is_not_asked);
 	tcase_add_loop_test(tcase, exception_of_operator_new_is_caught, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;

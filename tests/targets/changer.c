@@ -13,7 +13,7 @@
  *				another user, or all of them, which interrupts calls
  *	undumpable		as after exec of a set-user-ID program
  *	closing, closed		begin and end to close all unknown descriptors
- *				again and again, and to open and use others
+ *				again and again, to open and use others, and to load
  *	check, keep N, stop	as witness
  *	exec			become this program anew: "ready" again
  *	daemonise PATH		the process ends, a grandchild runs on with all
@@ -369,9 +369,16 @@ static void use_descriptors(void)
 static pthread_t closer;
 static bool closer_ends;
 
+/* It would be stuck if the loader's lock were left behind. */
 static void *closer_main(void *arg)
 {
+	unsigned int round = 0;
+
 	while (!__atomic_load_n(&closer_ends, __ATOMIC_RELAXED)) {
+		void *library = round++ % 32 ? NULL : dlopen("libm.so.6", RTLD_NOW);
+
+		if (library)
+			dlclose(library);
 		close_unknown();
 		use_descriptors();
 	}

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * filtered: allows itself the few system calls that it needs, by a seccomp
- * filter that kills it for any other one. It allocates at each command.
+ * filtered [thread]: allows itself the few system calls that it needs, by a
+ * seccomp filter that kills it for any other one. It allocates at each command.
+ * With an argument only one of its threads does that, the one that has run most
+ * and has no children.
  */
 #include "tests/targets/target.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 
@@ -30,7 +33,39 @@ static void filter_install(void)
 		target_fail("seccomp");
 }
 
-int main(void)
+static void *thread_main(void *arg)
+{
+	int *pipe_fds = arg;
+	clock_t end = clock() + CLOCKS_PER_SEC / 10;
+	char byte;
+
+	while (clock() < end)
+		;
+	filter_install();
+	write(pipe_fds[1], "f", 1);
+	for (;;)
+		read(pipe_fds[2], &byte, 1);
+	return NULL;
+}
+
+static void filter_thread(void)
+{
+	static int pipe_fds[4];
+	pthread_t thread;
+	char byte;
+
+	if (fork() == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	if (pipe(pipe_fds) || pipe(pipe_fds + 2) ||
+	    pthread_create(&thread, NULL, thread_main, pipe_fds) ||
+	    read(pipe_fds[0], &byte, 1) != 1)
+		target_fail("a filtered thread");
+}
+
+int main(int argc, char **argv)
 {
 	static void *kept[64];
 	char line[64];
@@ -45,7 +80,10 @@ int main(void)
 	while (n)
 		free(kept[--n]);
 	memset(kept, 0, sizeof(kept));
-	filter_install();
+	if (argc > 1)
+		filter_thread();
+	else
+		filter_install();
 	target_say("ready");
 	while (target_command(line, sizeof(line)) && strcmp(line, "stop")) {
 		free(kept[n % 64]);
