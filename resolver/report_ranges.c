@@ -2,6 +2,7 @@
 #include "resolver/report_ranges.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* A part cannot be more than the whole. */
 static void interval_bound(struct estimate *part, uint64_t value, const struct estimate *whole)
@@ -62,28 +63,47 @@ struct profile_variance report_variance_then(const struct profile_sums *sums,
 					     const struct profile_sums *end,
 					     const struct profile_variance *variance)
 {
-	double by_byte = fmax(by_each(variance->alloc_bytes, end->alloc_bytes),
-			      by_each(variance->inuse_bytes, profile_inuse_bytes(end)));
-	double by_block = fmax(by_each(variance->alloc_count, end->alloc_count),
-			       by_each(variance->inuse_count, profile_inuse_count(end)));
+	bool known = variance->inuse_bytes > 0;
+	double alloc_byte = by_each(variance->alloc_bytes, end->alloc_bytes);
+	double alloc_block = by_each(variance->alloc_count, end->alloc_count);
+	double byte = by_each(variance->inuse_bytes, profile_inuse_bytes(end));
+	double block = by_each(variance->inuse_count, profile_inuse_count(end));
 
 	return (struct profile_variance){
-		.alloc_bytes = by_byte * (double)sums->alloc_bytes,
-		.alloc_count = by_block * (double)sums->alloc_count,
-		.inuse_bytes = by_byte * (double)profile_inuse_bytes(sums),
-		.inuse_count = by_block * (double)profile_inuse_count(sums),
+		.alloc_bytes = alloc_byte * (double)sums->alloc_bytes,
+		.alloc_count = alloc_block * (double)sums->alloc_count,
+		.inuse_bytes = (known ? byte : alloc_byte) * (double)profile_inuse_bytes(sums),
+		.inuse_count = (known ? block : alloc_block) * (double)profile_inuse_count(sums),
 	};
+}
+
+/* Of @bytes in @count blocks that are or were in use. */
+static struct estimate_figures figures_then(uint64_t bytes, uint64_t count,
+					    const struct profile_sums *end,
+					    const struct profile_variance *variance)
+{
+	const struct profile_sums sums = {.alloc_bytes = bytes, .alloc_count = count};
+	const struct profile_variance then = report_variance_then(&sums, end, variance);
+
+	return (struct estimate_figures){bytes, count, then.inuse_bytes, then.inuse_count};
 }
 
 struct report_inuse report_inuse_then(const struct profile *profile, uint64_t bytes, uint64_t count,
 				      const struct profile_sums *end,
 				      const struct profile_variance *variance)
 {
-	const struct profile_sums sums = {.alloc_bytes = bytes, .alloc_count = count};
-	const struct profile_variance then = report_variance_then(&sums, end, variance);
-	struct report_intervals intervals = report_intervals(profile, &sums, &then);
+	const struct estimate_figures figures = figures_then(bytes, count, end, variance);
+	const struct estimate_figures alloc = {end->alloc_bytes, end->alloc_count,
+					       variance->alloc_bytes, variance->alloc_count};
+	const struct estimate_sampling sampling = {
+		.interval_low = profile->sampling.interval_low,
+		.interval_high = profile->sampling.interval_high,
+		.missed_size = estimate_missed_size(&alloc),
+		.surety = estimate_surety_95,
+	};
 
-	return (struct report_inuse){intervals.alloc_bytes, intervals.alloc_count};
+	return (struct report_inuse){estimate_bytes(&figures, &sampling),
+				     estimate_count(&figures, &sampling)};
 }
 
 /* The largest interval in force after @from_ns. */
@@ -109,18 +129,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Of @bytes in @count blocks that came, or went. */
-static struct estimate moved(const struct estimate_sampling *sampling, uint64_t bytes,
-			     uint64_t count, const struct profile_sums *end,
-			     const struct profile_variance *variance)
-{
-	const struct profile_sums sums = {.alloc_bytes = bytes, .alloc_count = count};
-	const struct profile_variance then = report_variance_then(&sums, end, variance);
-	const struct estimate_figures figures = {bytes, count, then.alloc_bytes, then.alloc_count};
-
-	return estimate_bytes(&figures, sampling);
-}
-
 /*
  * A difference of two estimates has the distance from its end that both have from
  * theirs, taken together as if they were at right angles (Donner and Zou 2012). What
@@ -141,8 +149,10 @@ struct report_growth report_growth_between(const struct profile *profile, uint64
 	uint64_t down = least(to->freed_bytes - from->freed_bytes, profile_inuse_bytes(from));
 	uint64_t ups = least(to->alloc_count - from->alloc_count, profile_inuse_count(to));
 	uint64_t downs = least(to->freed_count - from->freed_count, profile_inuse_count(from));
-	struct estimate came = moved(&sampling, up, ups, end, variance);
-	struct estimate went = moved(&sampling, down, downs, end, variance);
+	const struct estimate_figures coming = figures_then(up, ups, end, variance);
+	const struct estimate_figures going = figures_then(down, downs, end, variance);
+	struct estimate came = estimate_bytes(&coming, &sampling);
+	struct estimate went = estimate_bytes(&going, &sampling);
 	double bytes = (double)profile_inuse_bytes(to) - (double)profile_inuse_bytes(from);
 
 	return (struct report_growth){

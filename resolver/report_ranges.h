@@ -31,9 +31,8 @@ struct report_intervals report_intervals_at(const struct profile *profile,
 					    const struct estimate_surety *surety);
 
 /*
- * The variance of @sums, earlier ones of what has @end and @variance at the end:
- * for each byte and each block the larger of what was allocated has and of what is
- * in use.
+ * The variance of @sums, earlier ones of what has @end and @variance at the end: that
+ * of each byte and each block then. If nothing is in use, as of what was allocated.
  */
 struct profile_variance report_variance_then(const struct profile_sums *sums,
 					     const struct profile_sums *end,

@@ -400,10 +400,25 @@ static struct human interval_text(uint64_t interval, const char *before)
 	return ret;
 }
 
+/* A target that hardly runs has a tenth of a processor to spend from. */
+static void budget_text(const struct profile_sampling *sampling, char *buf, size_t size)
+{
+	char instead[48] = "";
+
+	*buf = '\0';
+	if (!sampling->budget_permille)
+		return;
+	if (sampling->cost_permille > sampling->budget_permille)
+		snprintf(instead, sizeof(instead), ", or %.2f %% of a processor",
+			 sampling->budget_permille / 100.0);
+	snprintf(buf, size, ", some %.1f %% of the CPU time (asked: %.1f %%%s)",
+		 sampling->cost_permille / 10.0, sampling->budget_permille / 10.0, instead);
+}
+
 static void mode_text(const struct profile *profile, char *buf, size_t size)
 {
 	const struct profile_sampling *sampling = &profile->sampling;
-	char range[128] = "", budget[96] = "", begin[64] = "";
+	char range[128] = "", budget[128], begin[64] = "";
 
 	if (!profile_is_sampled(profile)) {
 		snprintf(buf, size, "exact, every allocation");
@@ -416,9 +431,7 @@ static void mode_text(const struct profile *profile, char *buf, size_t size)
 		snprintf(range, sizeof(range), " at the end (over time %s to %s)",
 			 interval_text(sampling->interval_low, "").text,
 			 human_bytes(sampling->interval_high).text);
-	if (sampling->budget_permille)
-		snprintf(budget, sizeof(budget), ", some %.1f %% of the CPU time (asked: %.1f %%)",
-			 sampling->cost_permille / 10.0, sampling->budget_permille / 10.0);
+	budget_text(sampling, budget, sizeof(budget));
 	snprintf(buf, size, "%ssampled, %s%s%s%s", begin,
 		 interval_text(profile->interval, "one sample per ").text,
 		 profile->interval > 1 ? " on average" : "", range, budget);

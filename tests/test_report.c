@@ -84,6 +84,19 @@ START_TEST(text_of_samples_says_how_sure_it_is)
 }
 END_TEST
 
+/* It may cost a share of a tenth of a processor all the same. */
+START_TEST(cost_above_the_budget_is_explained)
+{
+	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
+	CLEANUP(freep) char *text = NULL;
+
+	profile->sampling.cost_permille = 59;
+	text = report(profile, REPORT_TEXT, &usual);
+	expect_contains(text, "some 5.9 % of the CPU time (asked: 2.0\n"
+			      "          %, or 0.20 % of a processor)");
+}
+END_TEST
+
 START_TEST(what_memory_did_not_suffice_for_is_said_first)
 {
 	CLEANUP(profile_freep) struct profile *profile = sample_sampled();
@@ -926,6 +939,7 @@ Suite *report_suite(void)
 	tcase_add_test(text, text_is_as_it_always_was);
 	tcase_add_test(text, text_fits_80_columns);
 	tcase_add_test(text, text_of_samples_says_how_sure_it_is);
+	tcase_add_test(text, cost_above_the_budget_is_explained);
 	tcase_add_test(text, what_memory_did_not_suffice_for_is_said_first);
 	tcase_add_test(text, text_shows_top_n_and_counts_the_rest);
 	tcase_add_test(text, text_leaves_out_what_hardly_counts);
