@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "resolver/whole.h"
+
 /* From this shape on, Wilson and Hilferty's gamma quantiles are good to 1 %. */
 #define SHAPE_HILFERTY 1.0
 #define ROUNDS	       40  /* of bisection */
@@ -12,11 +14,6 @@
 #define LOG_SIZE_MAX   40.0 /* of sizes by the interval: exp(-40) is nothing */
 
 const struct estimate_surety estimate_surety_95 = {0.025, 1.959964};
-
-static uint64_t whole(double value)
-{
-	return value >= 0x1p64 ? UINT64_MAX : value > 0 ? (uint64_t)value : 0;
-}
 
 static double larger(double a, double b)
 {
@@ -195,7 +192,7 @@ static double unseen_bytes(const struct estimate_sampling *sampling)
  */
 static struct estimate ends(uint64_t value, double low, double high)
 {
-	struct estimate ret = {whole(low), whole(high)};
+	struct estimate ret = {whole_unsigned(low), whole_unsigned(high)};
 
 	if (ret.low > value)
 		ret.low = value;

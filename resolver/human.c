@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "resolver/whole.h"
+
 #define NS_PER_S 1000000000ull
 
 struct human human_bytes(uint64_t bytes)
@@ -145,22 +147,11 @@ struct human human_us(uint64_t us)
 	return ret;
 }
 
-/* A non-negative double as a whole number, clipped to what fits. */
-static uint64_t whole(double value)
-{
-	return value >= 1.8e19 ? UINT64_MAX : value > 0 ? (uint64_t)value : 0;
-}
-
-static int64_t signed_whole(double value)
-{
-	return value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;
-}
-
 static struct human signed_range(double low, double high)
 {
-	struct human from = human_signed_bytes(signed_whole(low));
+	struct human from = human_signed_bytes(whole_signed(low));
 
-	return joined(from.text, strlen(from.text), human_signed_bytes(signed_whole(high)).text);
+	return joined(from.text, strlen(from.text), human_signed_bytes(whole_signed(high)).text);
 }
 
 /* What a rate is told by: hours if it is slow. */
@@ -175,7 +166,7 @@ struct human human_rate(double bytes_per_second)
 	struct human ret;
 
 	snprintf(ret.text, sizeof(ret.text), "%.20s/%s",
-		 human_bytes(whole(bytes_per_second * (slow ? 3600 : 60))).text,
+		 human_bytes(whole_unsigned(bytes_per_second * (slow ? 3600 : 60))).text,
 		 slow ? "h" : "min");
 	return ret;
 }
@@ -187,7 +178,8 @@ struct human human_rate_range(double low, double high)
 	struct human range, ret;
 
 	if (low >= 0)
-		range = human_bytes_range(whole(low * seconds), whole(high * seconds));
+		range = human_bytes_range(whole_unsigned(low * seconds),
+					  whole_unsigned(high * seconds));
 	else
 		range = signed_range(low * seconds, high * seconds);
 	snprintf(ret.text, sizeof(ret.text), "%.27s/%s", range.text, slow ? "h" : "min");

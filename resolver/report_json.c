@@ -7,6 +7,7 @@
 #include "resolver/report_ages.h"
 #include "resolver/report_sites.h"
 #include "resolver/report_verdict.h"
+#include "resolver/whole.h"
 
 static const char *const end_names[PROFILE_ENDS] = {
 	[PROFILE_END_TIME] = "time",	 [PROFILE_END_INTERRUPTED] = "interrupted",
@@ -156,21 +157,15 @@ static void put_figures(struct json *json, const struct profile *profile,
 	put_interval(json, "freed_count_low", "freed_count_high", &intervals.freed_count);
 }
 
-/* A double as a whole number, clipped to what fits. */
-static int64_t whole(double value)
-{
-	return value >= 9.2e18 ? INT64_MAX : value <= -9.2e18 ? INT64_MIN : (int64_t)value;
-}
-
 static void put_growth(struct json *json, const struct profile *profile, const char *key,
 		       const char *low_key, const char *high_key, double units,
 		       const struct report_growth *growth)
 {
-	json_signed(json, key, whole(growth->bytes * units));
+	json_signed(json, key, whole_signed(growth->bytes * units));
 	if (!profile_is_sampled(profile))
 		return;
-	json_signed(json, low_key, whole(growth->low * units));
-	json_signed(json, high_key, whole(growth->high * units));
+	json_signed(json, low_key, whole_signed(growth->low * units));
+	json_signed(json, high_key, whole_signed(growth->high * units));
 }
 
 static void put_inuse_then(struct json *json, const struct profile *profile,
@@ -240,8 +235,8 @@ static void put_bin_ranges(struct json *json, const struct profile *profile,
 			report_count_of_size(profile, count, size, &site->sums, &site->variance);
 	} else {
 		if (kind == PROFILE_LIFETIMES && site->sums.freed_count)
-			bytes = (uint64_t)((double)site->sums.freed_bytes /
-					   (double)site->sums.freed_count * (double)count);
+			bytes = whole_unsigned((double)site->sums.freed_bytes /
+					       (double)site->sums.freed_count * (double)count);
 		inuse = report_inuse_then(profile, bytes, count, &site->sums, &site->variance);
 	}
 	put_interval(json, "count_low", "count_high", &inuse.count);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "resolver/whole.h"
+
 /* A part cannot be more than the whole. */
 static void interval_bound(struct estimate *part, uint64_t value, const struct estimate *whole)
 {
@@ -193,7 +195,7 @@ struct estimate report_count_of_size(const struct profile *profile, uint64_t cou
 	double missed = 1 / expm1(((double)size + 1) / interval_of(profile, end, variance));
 	double count_variance = (double)count * missed;
 	const struct estimate_figures figures = {
-		.bytes = (uint64_t)((double)count * (double)size),
+		.bytes = whole_unsigned((double)count * (double)size),
 		.count = count,
 		.bytes_variance = count_variance * (double)size * (double)size,
 		.count_variance = count_variance,
