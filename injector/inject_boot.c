@@ -127,6 +127,24 @@ static struct error *boot_prepare(const struct inject *inject, struct borrow *bo
 			       boot_remote(inject) + HA_BOOT_SIGFRAME, &size, &boot->sigframe);
 }
 
+/*
+ * Boot's next message, if there is one; kind 0 = there is none to come. Boot has
+ * closed its end of the socket then, and says so: a process that another thread has
+ * forked meanwhile may keep the socket open.
+ */
+static struct error *message_look(const struct inject *inject, struct ha_message *ret,
+				  bool *got_ret)
+{
+	bool done = __atomic_load_n(&boot_local(inject)->done, __ATOMIC_ACQUIRE);
+	struct error *err = message_receive(inject->socket, ret, got_ret);
+
+	if (!err && !*got_ret && done) {
+		*ret = (struct ha_message){0};
+		*got_ret = true;
+	}
+	return err;
+}
+
 /* Where T has a processor of its own: to be woken would cost us longer than T takes. */
 static struct error *message_watch(const struct inject *inject, struct borrow *borrow,
 				   struct ha_message *ret, bool *got_ret)
@@ -136,14 +154,13 @@ static struct error *message_watch(const struct inject *inject, struct borrow *b
 
 	*got_ret = false;
 	while (!err && !*got_ret && borrow_is_apart(borrow) && clock_now_ns() < end_ns)
-		err = message_receive(inject->socket, ret, got_ret);
+		err = message_look(inject, ret, got_ret);
 	return err;
 }
 
 /*
- * Wait for boot's next message; kind 0 = it closed its end of the socket.
- * Between waits T's state is looked at: a fault, a signal or its end wakes us
- * as well.
+ * Wait for boot's next message. Between waits T's state is looked at: a fault, a
+ * signal or its end wakes us as well.
  */
 static struct error *message_wait(const struct inject *inject, struct borrow *borrow,
 				  struct ha_message *ret)
@@ -158,7 +175,7 @@ static struct error *message_wait(const struct inject *inject, struct borrow *bo
 	while (clock_now_ns() < deadline_ns) {
 		/* Short: a fault of T does not make the socket readable. */
 		poll(&poll_fd, 1, 1);
-		err = message_receive(inject->socket, ret, &got);
+		err = message_look(inject, ret, &got);
 		if (err || got)
 			return err;
 		err = borrow_poll(borrow, &stopped);

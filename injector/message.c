@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/message.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <sys/socket.h>
 
@@ -22,7 +23,9 @@ struct error *message_receive(int fd, struct ha_message *ret, bool *ret_got)
 	 */
 	if (size == 0)
 		size = message_take(fd, &message);
-	/* ECONNRESET comes first, once, when what we sent was left there unread. */
+	/* This comes first, once, when what we sent was left there unread. */
+	if (size < 0 && errno == ECONNRESET)
+		size = message_take(fd, &message);
 	*ret_got = size >= 0;
 	if (size < 0)
 		return NULL;

@@ -58,6 +58,9 @@ static void expect_sane_end(void)
 	run_deinit(&run);
 }
 
+/* The injector's patience with boot, in injector/inject_boot.c. */
+#define MESSAGE_TIMEOUT_MS 5000
+
 static const char *const ways[] = {"words", "counts", "zeros", "entry", "talk"};
 static const char *const modes[] = {"--exact", "--selfcheck", "--interval 4K"};
 
@@ -74,6 +77,24 @@ START_TEST(what_a_target_scribbles_over_does_no_harm_to_us)
 }
 END_TEST
 
+/* So the conversation with boot has no end that the kernel could tell. */
+START_TEST(child_that_keeps_our_socket_open_delays_nothing)
+{
+	child_start_target(&target, &folder, "scribbler fork");
+	for (int i = 0; i < 3; i++) {
+		double start = now_ms();
+
+		run_program(&run, &folder, "-p %d -q -d 0.1 --exact -o %s", target.pid,
+			    folder_file(&folder, "x.hap-%d", i));
+		ck_assert_msg(run.status == 0, "ended with %d: %s", run.status, run.err);
+		ck_assert_double_lt(now_ms() - start, MESSAGE_TIMEOUT_MS);
+		run_deinit(&run);
+		child_expect(&target, "check", "ok");
+	}
+	child_end(&target);
+}
+END_TEST
+
 Suite *attach_hostile_suite(void)
 {
 	Suite *suite = suite_create("attach_hostile");
@@ -83,6 +104,7 @@ Suite *attach_hostile_suite(void)
 	tcase_set_timeout(tcase, 240);
 	tcase_add_loop_test(tcase, what_a_target_scribbles_over_does_no_harm_to_us, 0,
 			    sizeof(ways) / sizeof(ways[0]));
+	tcase_add_test(tcase, child_that_keeps_our_socket_open_delays_nothing);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

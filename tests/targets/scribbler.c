@@ -9,6 +9,7 @@
  *	zeros	nothing but zeros
  *	entry	random words in entry's data, and in shm
  *	talk	messages on sockets that are not its own; shm is left alone
+ *	fork	the same, but it forks a child that keeps them open
  *
  *	check	"ok"
  *	stop	ends; it may have crashed before: that is its own fault
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define MAPS_SIZE (1 << 16)
 
@@ -91,9 +93,32 @@ static void sockets_talk(void)
 	}
 }
 
+/* One for each time that there is one. */
+static void sockets_keep(void)
+{
+	static struct stat kept;
+	struct stat info;
+
+	for (int fd = 3; fd < 64; fd++) {
+		if (fstat(fd, &info) || !S_ISSOCK(info.st_mode) || info.st_ino == kept.st_ino)
+			continue;
+		kept = info;
+		if (fork() == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			sleep(60);
+			_exit(0);
+		}
+		usleep(5000);
+	}
+}
+
 static void *scribble_main(void *arg)
 {
 	for (;;) {
+		if (!strcmp(what, "fork")) {
+			sockets_keep();
+			continue;
+		}
 		if (!strcmp(what, "talk")) {
 			sockets_talk();
 			usleep(20);
