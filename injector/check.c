@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "injector/functions.h"
+#include "injector/leftover.h"
 #include "injector/session.h"
 #include "injector/threads.h"
 #include "resolver/cleanup.h"
@@ -13,6 +14,7 @@
 #include "resolver/text.h"
 
 #define LABEL_WIDTH   12
+#define LINE_WIDTH    79
 #define THREADS_SHOWN 5u
 #define SKIPPED_SHOWN 8u
 
@@ -59,9 +61,10 @@ static void say_surroundings(FILE *out, const struct preflight *preflight)
 		"a filter: only raw calls would be made, with the filter suspended",
 	};
 
-	say(out, "Memory", "%s resident, %s mapped, %llu mappings",
-	    human_bytes(preflight->rss_bytes).text, human_bytes(preflight->virtual_bytes).text,
-	    (unsigned long long)preflight->map_count);
+	/* How many there are, not everybody is told. */
+	say(out, "Memory", "%s resident, %s mapped%s%s", human_bytes(preflight->rss_bytes).text,
+	    human_bytes(preflight->virtual_bytes).text, preflight->map_count ? ", " : "",
+	    preflight->map_count ? human_counted(preflight->map_count, "mapping").text : "");
 	say(out, "Namespaces", "%s%s%s%s", preflight->other_pid_ns ? "other PID, " : "",
 	    preflight->other_mnt_ns ? "other mount, " : "",
 	    preflight->other_user_ns ? "other user, " : "",
@@ -137,23 +140,42 @@ static struct error *say_threads(FILE *out, const struct session *session)
 
 /* ---- the plan */
 
+/* "malloc 13, free 16", in as many lines as it takes. */
 static void say_functions(FILE *out, const struct slots *slots)
 {
-	char text[512] = "";
-	size_t length = 0;
+	char text[LINE_WIDTH + 1 - LABEL_WIDTH] = "", item[64];
 
-	for (size_t function = 0; function < functions_count() && length < sizeof(text);
-	     function++) {
+	for (size_t function = 0; function < functions_count(); function++) {
 		size_t count = 0;
 
 		for (size_t i = 0; i < slots->count; i++)
 			count += slots->slot[i].function == function;
-		if (count)
-			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s %zu",
-						   length ? ", " : "",
-						   functions_get(function)->name, count);
+		if (!count)
+			continue;
+		snprintf(item, sizeof(item), "%s%s %zu", *text ? ", " : "",
+			 functions_get(function)->name, count);
+		if (strlen(text) + strlen(item) + 1 >= sizeof(text)) {
+			say(out, "", "%s,", text);
+			snprintf(text, sizeof(text), "%s", item + 2);
+		} else {
+			strcat(text, item);
+		}
 	}
-	say(out, "", "%s", text);
+	if (*text)
+		say(out, "", "%s", text);
+}
+
+static void say_leftover(FILE *out, const struct session *session)
+{
+	struct journal_mapping left[JOURNAL_LEFT];
+	size_t count = leftover_find(&session->memory, &session->maps, &session->modules, left);
+
+	if (!count)
+		return;
+	say(out, "Left over",
+	    "%s of a heapattach that was killed:", human_counted(count, "mapping").text);
+	say(out, "", "an attach removes them, and so does: heapattach stop -p %d",
+	    session->preflight.pid);
 }
 
 static void say_skipped(FILE *out, const struct session *session)
@@ -217,6 +239,7 @@ static struct error *say_plan(FILE *out, const struct session *session)
 	say(out, "Hooks", "%s in %s:", human_counted(slots->count, "word").text,
 	    human_counted(slots_modules(slots), "module").text);
 	say_functions(out, slots);
+	say_leftover(out, session);
 	say_skipped(out, session);
 	say_direct(out, session);
 	return say_copies(out, session);

@@ -98,6 +98,7 @@ START_TEST(check_tells_the_plan_and_changes_nothing)
 	ck_assert_int_eq(strncmp(run.out, "YES: heapattach can attach to storm", 35), 0);
 	ck_assert_ptr_nonnull(strstr(run.out, "Threads     3: "));
 	ck_assert_ptr_nonnull(strstr(run.out, "malloc 3, free 3, calloc 3, realloc 3"));
+	ck_assert_ptr_null(strstr(run.out, "Left over"));
 	ck_assert_ptr_nonnull(strstr(run.out, "Way in      dlopen"));
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	ck_assert_uint_eq(procstate_mapped(target.pid, "heapattach"), 0);
@@ -117,6 +118,14 @@ END_TEST
 
 /* ---- stop */
 
+static void check_tells_of_leftovers(bool some)
+{
+	run_program(&run, &folder, "check -p %d", target.pid);
+	ck_assert_int_eq(run.status, 0);
+	ck_assert_int_eq(strstr(run.out, "Left over   3 mappings") != NULL, some);
+	run_deinit(&run);
+}
+
 static void stop_cleans_up(const char *loader)
 {
 	child_start_target(&target, &folder, "storm -t 4 -w");
@@ -131,11 +140,13 @@ static void stop_cleans_up(const char *loader)
 	record_kill();
 	ck_assert_uint_gt(procstate_mapped(target.pid, "memfd:heapattach ("), 0);
 	child_expect(&target, "check", "ok");
+	check_tells_of_leftovers(true);
 	stop(target.pid, "12 slots put back, 3 mappings removed");
 	procstate_expect_left(target.pid);
 	procstate_read(target.pid, &after);
 	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
 	child_expect(&target, "check", "ok");
+	check_tells_of_leftovers(false);
 	stop(target.pid, "nothing of heapattach");
 	record_start("again.hap");
 	record_end();
