@@ -37,19 +37,10 @@ void job_result_free(struct job_result *result)
  * What is written into the target while nothing can be unloaded
  */
 
-static size_t module_index(const struct modules *modules, uint32_t id)
-{
-	size_t i;
-
-	for (i = 0; i < modules->count && modules->module[i]->id != id; i++)
-		;
-	return i;
-}
-
 /* Slots of objects that were unloaded after the plan was made are not ours to write. */
 static struct error *slots_drop_unloaded(struct job *job)
 {
-	CLEANUP(freep) bool *there = calloc(job->modules->count + 1, sizeof(bool));
+	CLEANUP(freep) bool *there = modules_flags(job->modules);
 	struct error *err;
 	size_t i;
 
@@ -59,7 +50,7 @@ static struct error *slots_drop_unloaded(struct job *job)
 	for (i = 0; i < job->slots->count && !err; i++) {
 		struct slot *slot = &job->slots->slot[i];
 
-		if (!there[module_index(job->modules, slot->module)])
+		if (!there[slot->module])
 			slot->state = SLOT_GONE;
 	}
 	return err;
@@ -71,21 +62,20 @@ static struct ha_changes *changes_of(const struct job *job)
 }
 
 /* A thread that was held up in a stub may read the body of a pair that slots led to before. */
-static struct error *body_change(const struct job *job, uint64_t base, const struct ha_entry *entry,
-				 size_t pair, uint64_t body)
+static struct error *body_change(struct changes *changes, uint64_t base,
+				 const struct ha_entry *entry, size_t pair, uint64_t body)
 {
 	uint64_t address = base + HA_ENTRY_DATA + offsetof(struct ha_entry, pairs[0].body) +
 			   pair * sizeof(entry->pairs[0]);
 
-	return changes_add(changes_of(job), address, entry->pairs[pair].body, body,
-			   PROT_READ | PROT_WRITE);
+	return changes_add(changes, address, entry->pairs[pair].body, body, PROT_READ | PROT_WRITE);
 }
 
 /*
  * Entry's words, read as they are and written back but for what is ours to set.
  * Pairs in use are as they were but for their bodies, which are changed later.
  */
-static struct error *entry_fill(const struct job *job, uint64_t base)
+static struct error *entry_fill(const struct job *job, uint64_t base, struct changes *changes)
 {
 	const struct ha_core *core = &job->inject.core_header;
 	uint64_t core_base = job->journal->core.address;
@@ -118,7 +108,7 @@ static struct error *entry_fill(const struct job *job, uint64_t base)
 		if (i >= entry.npairs)
 			entry.pairs[i] = (struct ha_pair){pair->call, body, pair->function, 0};
 		else if (entry.pairs[i].body != body)
-			err = body_change(job, base, &entry, i, body);
+			err = body_change(changes, base, &entry, i, body);
 	}
 	if (err)
 		return err;
@@ -147,19 +137,20 @@ static struct error *filter_name(const struct job *job, uint64_t base)
 
 struct error *job_hook(struct job *job, uint64_t entry)
 {
+	CLEANUP(changes_deinit) struct changes changes = {.list = changes_of(job)};
 	struct error *err = slots_drop_unloaded(job);
 
 	if (!err)
 		err = filter_name(job, entry);
 	if (!err)
-		err = entry_fill(job, entry);
+		err = entry_fill(job, entry, &changes);
 	if (err)
 		return err;
 	job->shm->header->entry_low = entry;
 	job->shm->header->entry_high = entry + HA_ENTRY_DATA;
 	slots_place(job->slots, entry);
 	job->journal->slots_written = 1;
-	return slots_write(&job->reader, job->slots, changes_of(job), &job->result->slots);
+	return slots_write(&job->reader, job->slots, &changes, &job->result->slots);
 }
 
 struct error *job_switch_on(struct job *job, struct borrow *borrow)
@@ -246,10 +237,10 @@ static struct error *window_patch(void *context, uint64_t link_map)
 static struct error *window_restore(void *context, uint64_t link_map)
 {
 	struct job *job = context;
+	CLEANUP(changes_deinit) struct changes changes = {.list = changes_of(job)};
 
 	(void)link_map;
-	return slots_restore(&job->reader, job->modules, job->slots, changes_of(job),
-			     &job->result->slots);
+	return slots_restore(&job->reader, job->modules, job->slots, &changes, &job->result->slots);
 }
 
 /* T is stopped, and makes the changes one by one. */

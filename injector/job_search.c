@@ -73,7 +73,7 @@ static void refusal_describe(struct job *job, const struct safepoint_verdict *ve
  */
 static bool modules_are_there(const struct job *job)
 {
-	CLEANUP(freep) bool *there = calloc(job->modules->count + 1, sizeof(bool));
+	CLEANUP(freep) bool *there = modules_flags(job->modules);
 	struct error *err;
 	size_t i;
 
@@ -84,7 +84,7 @@ static bool modules_are_there(const struct job *job)
 		error_free(err);
 		return false;
 	}
-	for (i = 0; i < job->modules->count && there[i]; i++)
+	for (i = 0; i < job->modules->count && there[job->modules->module[i]->id]; i++)
 		;
 	return i == job->modules->count;
 }

@@ -27,6 +27,13 @@ struct remote_link_map {
 };
 #define R_DEBUG_SIZE_1 offsetof(struct remote_r_debug, next)
 #define RT_CONSISTENT_ 0
+#define MAP_WORDS      (sizeof(struct remote_link_map) / sizeof(uint64_t))
+
+/* Link maps that were read together: MAP_WORDS of each. */
+struct ahead {
+	struct memory_word *word;
+	struct hashindex index; /* of link maps, by address */
+};
 
 static struct error *busy(const char *what)
 {
@@ -34,13 +41,27 @@ static struct error *busy(const char *what)
 			  "try again in a moment");
 }
 
-static bool is_listed(const struct link_list *list, const struct remote_link_map *map)
+static uint64_t hash_of(uint64_t bias, uint64_t dynamic)
 {
-	for (size_t i = 0; i < list->count; i++) {
-		if (list->entry[i].bias == map->addr && list->entry[i].dynamic == map->dynamic)
-			return true;
+	return hash_u64(hash_u64(0, bias), dynamic);
+}
+
+/* @map: 0 = whatever it is. */
+static const struct link_entry *find(const struct link_list *list, uint64_t map, uint64_t bias,
+				     uint64_t dynamic)
+{
+	uint64_t hash = hash_of(bias, dynamic);
+	uint32_t id;
+	size_t slot;
+
+	for (slot = hashindex_first(&list->index, hash);
+	     hashindex_next(&list->index, &slot, hash, &id);) {
+		const struct link_entry *entry = &list->entry[id];
+
+		if (entry->bias == bias && entry->dynamic == dynamic && (!map || entry->map == map))
+			return entry;
 	}
-	return false;
+	return NULL;
 }
 
 static struct error *read_name(const struct memory_reader *memory, uint64_t address, char **ret)
@@ -63,7 +84,7 @@ static struct error *add_entry(const struct memory_reader *memory, uint64_t addr
 	};
 	struct error *err;
 
-	if (list->name_spaces && is_listed(list, map))
+	if (list->name_spaces && find(list, 0, map->addr, map->dynamic))
 		return NULL;
 	err = array_grow(&list->entry, list->count, 1);
 	if (!err && names)
@@ -71,11 +92,68 @@ static struct error *add_entry(const struct memory_reader *memory, uint64_t addr
 	if (err)
 		return err;
 	list->entry[list->count++] = entry;
+	return hashindex_add(&list->index, hash_of(entry.bias, entry.dynamic),
+			     (uint32_t)list->count - 1);
+}
+
+static void ahead_deinit(struct ahead *ahead)
+{
+	free(ahead->word);
+	hashindex_deinit(&ahead->index);
+}
+
+static struct error *ahead_read(const struct memory_reader *memory, const uint64_t *maps,
+				size_t count, struct ahead *ahead)
+{
+	struct error *err = NULL;
+
+	ahead->word = calloc(count * MAP_WORDS + 1, sizeof(*ahead->word));
+	if (!ahead->word)
+		return error_memory();
+	for (size_t i = 0; i < count && !err; i++) {
+		for (size_t k = 0; k < MAP_WORDS; k++)
+			ahead->word[i * MAP_WORDS + k].address = maps[i] + k * sizeof(uint64_t);
+		err = hashindex_add(&ahead->index, hash_u64(0, maps[i]), (uint32_t)i);
+	}
+	if (!err)
+		memory_try_words(memory, ahead->word, count * MAP_WORDS);
+	return err;
+}
+
+/* The words at @address, or NULL. */
+static const struct memory_word *ahead_find(const struct ahead *ahead, uint64_t address)
+{
+	uint64_t hash = hash_u64(0, address);
+	uint32_t id;
+	size_t slot;
+
+	for (slot = hashindex_first(&ahead->index, hash);
+	     hashindex_next(&ahead->index, &slot, hash, &id);) {
+		const struct memory_word *word = &ahead->word[id * MAP_WORDS];
+
+		if (word->address == address)
+			return word;
+	}
 	return NULL;
 }
 
-static struct error *read_chain(const struct memory_reader *memory, uint64_t first, bool names,
-				struct link_list *list)
+static struct error *read_map(const struct memory_reader *memory, const struct ahead *ahead,
+			      uint64_t address, struct remote_link_map *ret)
+{
+	const struct memory_word *word = ahead_find(ahead, address);
+	uint64_t value[MAP_WORDS];
+
+	for (size_t i = 0; i < MAP_WORDS; i++) {
+		if (!word || !word[i].ok)
+			return memory_read(memory, address, ret, sizeof(*ret));
+		value[i] = word[i].value;
+	}
+	memcpy(ret, value, sizeof(*ret));
+	return NULL;
+}
+
+static struct error *read_chain(const struct memory_reader *memory, const struct ahead *ahead,
+				uint64_t first, bool names, struct link_list *list)
 {
 	uint64_t prev = 0;
 	struct error *err;
@@ -86,7 +164,7 @@ static struct error *read_chain(const struct memory_reader *memory, uint64_t fir
 		if (list->count >= MODULES_MAX)
 			return error_create(ERROR_FORMAT, "the loader lists more than %u objects",
 					    MODULES_MAX);
-		err = memory_read(memory, at, &map, sizeof(map));
+		err = read_map(memory, ahead, at, &map);
 		if (err)
 			return err;
 		if (map.prev != prev) /* in the middle of a change, or a loop */
@@ -100,8 +178,8 @@ static struct error *read_chain(const struct memory_reader *memory, uint64_t fir
 	return NULL;
 }
 
-static struct error *read_once(const struct memory_reader *memory, uint64_t r_debug, bool names,
-			       struct link_list *list)
+static struct error *read_once(const struct memory_reader *memory, const struct ahead *ahead,
+			       uint64_t r_debug, bool names, struct link_list *list)
 {
 	struct error *err;
 
@@ -115,7 +193,7 @@ static struct error *read_once(const struct memory_reader *memory, uint64_t r_de
 			return err;
 		if (debug.state != RT_CONSISTENT_)
 			return busy("is changing its list of objects");
-		err = read_chain(memory, debug.map, names, list);
+		err = read_chain(memory, ahead, debug.map, names, list);
 		if (err)
 			return err;
 		list->name_spaces++;
@@ -144,11 +222,12 @@ static struct error *read_twice(const struct memory_reader *memory, uint64_t r_d
 				struct link_list *ret)
 {
 	CLEANUP(linklist_deinit) struct link_list first = {0}, second = {0};
+	const struct ahead nothing = {0};
 	struct error *err;
 
-	err = read_once(memory, r_debug, true, &first);
+	err = read_once(memory, &nothing, r_debug, true, &first);
 	if (!err)
-		err = read_once(memory, r_debug, true, &second);
+		err = read_once(memory, &nothing, r_debug, true, &second);
 	if (err)
 		return err;
 	if (!lists_equal(&first, &second))
@@ -175,11 +254,14 @@ struct error *linklist_read(const struct memory_reader *memory, uint64_t r_debug
 }
 
 struct error *linklist_read_frozen(const struct memory_reader *memory, uint64_t r_debug,
-				   struct link_list *ret)
+				   const uint64_t *maps, size_t count, struct link_list *ret)
 {
 	CLEANUP(linklist_deinit) struct link_list list = {0};
-	struct error *err = read_once(memory, r_debug, false, &list);
+	CLEANUP(ahead_deinit) struct ahead ahead = {0};
+	struct error *err = ahead_read(memory, maps, count, &ahead);
 
+	if (!err)
+		err = read_once(memory, &ahead, r_debug, false, &list);
 	if (err)
 		return err;
 	*ret = list;
@@ -187,10 +269,17 @@ struct error *linklist_read_frozen(const struct memory_reader *memory, uint64_t 
 	return NULL;
 }
 
+const struct link_entry *linklist_find(const struct link_list *list, uint64_t map, uint64_t bias,
+				       uint64_t dynamic)
+{
+	return map ? find(list, map, bias, dynamic) : NULL;
+}
+
 void linklist_deinit(struct link_list *list)
 {
 	for (size_t i = 0; i < list->count; i++)
 		free(list->entry[i].name);
 	free(list->entry);
+	hashindex_deinit(&list->index);
 	*list = (struct link_list){0};
 }

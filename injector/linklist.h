@@ -7,6 +7,7 @@
 #define INJECTOR_LINKLIST_H
 
 #include "injector/memory.h"
+#include "resolver/hashindex.h"
 
 struct link_entry {
 	uint64_t map;	     /* address of its struct link_map */
@@ -20,6 +21,7 @@ struct link_list {
 	struct link_entry *entry; /* base namespace first, each in the loader's order; owned */
 	size_t count;
 	uint32_t name_spaces;
+	struct hashindex index; /* of entry, by bias and dynamic */
 };
 
 /*
@@ -32,10 +34,15 @@ MUST_CHECK struct error *linklist_read(const struct memory_reader *memory, uint6
 				       struct link_list *ret);
 /*
  * Read the list once, without names: for when nobody can change what is asked
- * of it, because the loader's lock is held.
+ * of it, because the loader's lock is held. The @count link maps at @maps, most of
+ * which should be in the list, are read together, without a call for each.
  */
 MUST_CHECK struct error *linklist_read_frozen(const struct memory_reader *memory, uint64_t r_debug,
+					      const uint64_t *maps, size_t count,
 					      struct link_list *ret);
+/* The entry with these, or NULL. */
+const struct link_entry *linklist_find(const struct link_list *list, uint64_t map, uint64_t bias,
+				       uint64_t dynamic);
 void linklist_deinit(struct link_list *list);
 
 #endif

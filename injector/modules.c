@@ -429,16 +429,16 @@ struct error *modules_read(struct target *target, const struct maps *maps, struc
 
 /* ---- reading again */
 
+static const struct link_entry *entry_of(const struct link_list *list, const struct module *module)
+{
+	return linklist_find(list, module->link_map, module->bias, module->dynamic);
+}
+
 static bool is_in_list(const struct module *module, const struct link_list *list)
 {
-	for (size_t i = 0; i < list->count; i++) {
-		const struct link_entry *entry = &list->entry[i];
+	const struct link_entry *entry = entry_of(list, module);
 
-		if (module->bias == entry->bias && module->dynamic == entry->dynamic &&
-		    module->link_map == entry->map && strcmp(module->name, entry->name) == 0)
-			return true;
-	}
-	return false;
+	return entry && strcmp(module->name, entry->name) == 0;
 }
 
 /*
@@ -542,16 +542,24 @@ struct error *modules_update(struct target *target, const struct maps *maps,
 				   removed_ret);
 }
 
-static bool is_listed(const struct link_list *list, const struct module *module)
+bool *modules_flags(const struct modules *modules)
 {
-	for (size_t i = 0; i < list->count; i++) {
-		const struct link_entry *entry = &list->entry[i];
+	return calloc((size_t)modules->next_id + 1, sizeof(bool));
+}
 
-		if (entry->map == module->link_map && entry->bias == module->bias &&
-		    entry->dynamic == module->dynamic)
-			return true;
+static struct error *read_frozen(const struct memory_reader *memory, const struct modules *modules,
+				 struct link_list *ret)
+{
+	CLEANUP(freep) uint64_t *maps = calloc(modules->count + 1, sizeof(*maps));
+	size_t count = 0;
+
+	if (!maps)
+		return error_memory();
+	for (size_t i = 0; i < modules->count; i++) {
+		if (modules->module[i]->link_map)
+			maps[count++] = modules->module[i]->link_map;
 	}
-	return false;
+	return linklist_read_frozen(memory, modules->r_debug, maps, count, ret);
 }
 
 struct error *modules_still_there(const struct memory_reader *memory, const struct modules *modules,
@@ -559,20 +567,18 @@ struct error *modules_still_there(const struct memory_reader *memory, const stru
 {
 	CLEANUP(linklist_deinit) struct link_list list = {0};
 	bool all_permanent = true;
+	struct error *err = NULL;
 
-	for (size_t i = 0; i < modules->count; i++) {
-		there_ret[i] = modules->module[i]->is_permanent;
-		all_permanent &= there_ret[i];
-	}
-	if (!all_permanent) {
-		struct error *err = linklist_read_frozen(memory, modules->r_debug, &list);
-
-		if (err)
-			return err;
-	}
 	for (size_t i = 0; i < modules->count; i++)
-		there_ret[i] |= is_listed(&list, modules->module[i]);
-	return NULL;
+		all_permanent &= modules->module[i]->is_permanent;
+	if (!all_permanent)
+		err = read_frozen(memory, modules, &list);
+	for (size_t i = 0; i < modules->count && !err; i++) {
+		const struct module *module = modules->module[i];
+
+		there_ret[module->id] = module->is_permanent || entry_of(&list, module);
+	}
+	return err;
 }
 
 void modules_deinit(struct modules *modules)

@@ -138,11 +138,13 @@ MUST_CHECK struct error *modules_update_from(const struct memory_reader *memory,
 					     struct modules *modules, size_t *added_ret,
 					     size_t *removed_ret);
 
+/* A flag for each id that a module has or had, all false; to be freed. NULL: no memory. */
+bool *modules_flags(const struct modules *modules);
+
 /*
- * Which objects of @modules can be relied on still to be there: there_ret[i]
- * for module[i]. The loader's list is read as it stands, unless nothing can
- * have been unloaded; the loader's lock should be held. there_ret has room for
- * modules->count.
+ * Which objects of @modules can be relied on still to be there: there_ret[id], from
+ * modules_flags(). The loader's list is read as it stands, unless nothing can
+ * have been unloaded; the loader's lock should be held.
  */
 MUST_CHECK struct error *modules_still_there(const struct memory_reader *memory,
 					     const struct modules *modules, bool *there_ret);

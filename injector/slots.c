@@ -94,7 +94,7 @@ static bool slot_settle(struct slot *slot, const struct memory_word *word,
 }
 
 struct error *slots_write(const struct memory_reader *memory, struct slots *slots,
-			  struct ha_changes *changes, struct slots_result *ret)
+			  struct changes *changes, struct slots_result *ret)
 {
 	CLEANUP(freep) struct memory_word *words = NULL;
 	struct slots_result result = {0};
@@ -166,20 +166,11 @@ struct error *slots_verify(const struct memory_reader *memory, struct slots *slo
 
 /* ---- putting back */
 
-static bool module_is_there(const struct modules *modules, uint32_t id)
-{
-	for (size_t i = 0; i < modules->count; i++) {
-		if (modules->module[i]->id == id)
-			return true;
-	}
-	return false;
-}
-
 /* Is @slot to be put back? Otherwise its state says why not. */
-static bool slot_is_ours(struct slot *slot, const struct memory_word *word,
-			 const struct modules *modules, struct slots_result *result)
+static bool slot_is_ours(struct slot *slot, const struct memory_word *word, const bool *there,
+			 struct slots_result *result)
 {
-	if (!word->ok || !module_is_there(modules, slot->module)) {
+	if (!word->ok || !there[slot->module]) {
 		slot->state = SLOT_GONE;
 		result->gone++;
 		return false;
@@ -193,17 +184,22 @@ static bool slot_is_ours(struct slot *slot, const struct memory_word *word,
 }
 
 struct error *slots_restore(const struct memory_reader *memory, const struct modules *modules,
-			    struct slots *slots, struct ha_changes *changes,
-			    struct slots_result *ret)
+			    struct slots *slots, struct changes *changes, struct slots_result *ret)
 {
 	CLEANUP(freep) struct memory_word *words = NULL;
+	CLEANUP(freep) bool *there = modules_flags(modules);
 	struct slots_result result = {0};
-	struct error *err = slots_read(memory, slots, &words);
+	struct error *err;
 
+	if (!there)
+		return error_memory();
+	for (size_t i = 0; i < modules->count; i++)
+		there[modules->module[i]->id] = true;
+	err = slots_read(memory, slots, &words);
 	for (size_t i = slots->count; i-- > 0 && !err;) {
 		struct slot *slot = &slots->slot[i];
 
-		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], modules, &result))
+		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], there, &result))
 			continue;
 		result.restored++;
 		err = changes_add(changes, slot->address, slot->hook, slot->restore,

@@ -145,7 +145,7 @@ struct slots_result {
  * slots_observe() has looked, the slots stay as they were.
  */
 MUST_CHECK struct error *slots_write(const struct memory_reader *memory, struct slots *slots,
-				     struct ha_changes *changes, struct slots_result *ret);
+				     struct changes *changes, struct slots_result *ret);
 
 /*
  * Read all written slots again. One that lazy binding in flight has overwritten
@@ -161,7 +161,7 @@ MUST_CHECK struct error *slots_verify(const struct memory_reader *memory, struct
  */
 MUST_CHECK struct error *slots_restore(const struct memory_reader *memory,
 				       const struct modules *modules, struct slots *slots,
-				       struct ha_changes *changes, struct slots_result *ret);
+				       struct changes *changes, struct slots_result *ret);
 
 /* All planned slots were tried: one that was so too often is skipped from now on. */
 void slots_tried(struct slots *slots);

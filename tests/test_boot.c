@@ -345,6 +345,7 @@ END_TEST
 #define NEW UINT64_C(0x000055c99d4a5086)
 
 static struct ha_changes *changes;
+static struct changes adding;
 
 /* A page of one word behind the other, all OLD. */
 static uint64_t *words_map(int protection)
@@ -362,8 +363,8 @@ static uint64_t *words_map(int protection)
 static void change_add(const uint64_t *word, uint64_t expected, uint64_t value, int protection)
 {
 	if (!changes)
-		changes = calloc(1, sizeof(*changes));
-	assert_ok(changes_add(changes, address(word), expected, value, (uint32_t)protection));
+		changes = adding.list = calloc(1, sizeof(*changes));
+	assert_ok(changes_add(&adding, address(word), expected, value, (uint32_t)protection));
 }
 
 static void changes_run(enum ha_window window)

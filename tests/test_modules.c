@@ -175,6 +175,42 @@ START_TEST(sees_objects_come_and_go)
 }
 END_TEST
 
+/* All that was there when the modules were read but @gone: NULL = all. */
+static void expect_there(const struct module *gone)
+{
+	CLEANUP(freep) bool *there = modules_flags(&subject.modules);
+
+	ck_assert_ptr_nonnull(there);
+	assert_ok(modules_still_there(&subject.memory, &subject.modules, there));
+	for (size_t i = 0; i < subject.modules.count; i++) {
+		const struct module *module = subject.modules.module[i];
+
+		ck_assert_int_eq(there[module->id], module != gone);
+	}
+}
+
+START_TEST(knows_what_is_still_there)
+{
+	CLEANUP(freep) char *plugin = tests_build_path("targets/libslots_plugin.so");
+	CLEANUP(freep) char *library = tests_build_path("targets/liblate.so");
+	char line[4096];
+
+	expect_there(NULL);
+	/* An id that is not the last, and one that nothing has any more. */
+	snprintf(line, sizeof(line), "load %s", plugin);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	child_expect(&subject.child, "unload", "ok");
+	expect_there(subject_module(&subject, "/libslots_plugin.so"));
+	subject_update(&subject);
+	expect_there(NULL);
+	snprintf(line, sizeof(line), "newspace %s", library);
+	child_expect(&subject.child, line, "ok");
+	subject_update(&subject);
+	expect_there(NULL);
+}
+END_TEST
+
 START_TEST(sees_other_namespaces)
 {
 	CLEANUP(freep) char *path = tests_build_path("targets/libslots_plugin.so");
@@ -374,6 +410,7 @@ END_TEST
 /* A list of link maps in a byte array that stands for address 0x1000. */
 struct fake_list {
 	uint64_t word[64];
+	size_t calls;
 };
 #define FAKE_BASE   0x1000ull
 #define FAKE_MAP(i) (FAKE_BASE + 0x80 + 0x40 * (uint64_t)(i))
@@ -382,11 +419,22 @@ static struct error *fake_read(void *ctx, uint64_t addr, void *buf, size_t size)
 {
 	struct fake_list *list = ctx;
 
+	list->calls++;
 	if (addr < FAKE_BASE || addr - FAKE_BASE > sizeof(list->word) ||
 	    size > sizeof(list->word) - (addr - FAKE_BASE))
 		return error_create(ERROR_NOT_FOUND, "not mapped");
 	memcpy(buf, (char *)list->word + (addr - FAKE_BASE), size);
 	return NULL;
+}
+
+static void fake_words(void *ctx, struct memory_word *words, size_t count)
+{
+	struct fake_list *list = ctx;
+	struct memory_reader memory = {.read = fake_read, .ctx = list};
+	size_t calls = list->calls;
+
+	memory_try_words(&memory, words, count);
+	list->calls = calls + 1;
 }
 
 /* Three objects. */
@@ -419,6 +467,70 @@ START_TEST(reads_the_list_in_order)
 		ck_assert_uint_eq(links.entry[i].bias, 0x10000 * (i + 1));
 	}
 	linklist_deinit(&links);
+}
+END_TEST
+
+static void expect_frozen(const struct memory_reader *memory, const uint64_t *maps, size_t count)
+{
+	CLEANUP(linklist_deinit) struct link_list links = {0};
+
+	assert_ok(linklist_read_frozen(memory, FAKE_BASE, maps, count, &links));
+	ck_assert_uint_eq(links.count, 3);
+	for (size_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(links.entry[i].map, FAKE_MAP(i));
+}
+
+/* Others were unloaded since, and their memory with them or not; one is new. */
+START_TEST(reads_a_frozen_list_whatever_was_expected)
+{
+	static const uint64_t all[] = {FAKE_MAP(0), FAKE_MAP(1), FAKE_MAP(2)};
+	static const uint64_t others[] = {FAKE_MAP(2), 0x100, FAKE_MAP(3), FAKE_MAP(0),
+					  FAKE_MAP(0)};
+	struct fake_list list;
+	struct memory_reader memory = {.read = fake_read, .ctx = &list};
+
+	fake_fill(&list);
+	expect_frozen(&memory, NULL, 0);
+	expect_frozen(&memory, all, 3);
+	expect_frozen(&memory, others, 5);
+}
+END_TEST
+
+/* While the target waits: with thousands of objects, a call for each would take too long. */
+START_TEST(reads_a_frozen_list_with_few_calls)
+{
+	static const uint64_t all[] = {FAKE_MAP(2), FAKE_MAP(1), FAKE_MAP(0)};
+	struct fake_list list;
+	struct memory_reader memory = {.read = fake_read, .words = fake_words, .ctx = &list};
+
+	fake_fill(&list);
+	expect_frozen(&memory, all, 3);
+	ck_assert_uint_eq(list.calls, 2);
+}
+END_TEST
+
+START_TEST(finds_entries_by_all_that_they_are_known_by)
+{
+	struct fake_list list;
+	struct memory_reader memory = {.read = fake_read, .ctx = &list};
+	struct link_list links;
+
+	fake_fill(&list);
+	assert_ok(linklist_read(&memory, FAKE_BASE, &links));
+	for (uint64_t i = 0; i < 3; i++) {
+		uint64_t bias = 0x10000 * (i + 1), dynamic = bias + 0x100;
+
+		ck_assert_ptr_eq(linklist_find(&links, FAKE_MAP(i), bias, dynamic),
+				 &links.entry[i]);
+		ck_assert_ptr_null(linklist_find(&links, FAKE_MAP(i + 1), bias, dynamic));
+		ck_assert_ptr_null(linklist_find(&links, FAKE_MAP(i), bias + 1, dynamic));
+		ck_assert_ptr_null(linklist_find(&links, FAKE_MAP(i), bias, dynamic + 1));
+		/* What the loader does not list has no link map. */
+		ck_assert_ptr_null(linklist_find(&links, 0, bias, dynamic));
+	}
+	linklist_deinit(&links);
+	links = (struct link_list){0};
+	ck_assert_ptr_null(linklist_find(&links, FAKE_MAP(0), 0x10000, 0x10100));
 }
 END_TEST
 
@@ -477,6 +589,7 @@ Suite *modules_suite(void)
 	tcase_add_test(lazy, reads_what_every_process_has);
 	tcase_add_test(lazy, keeps_the_mapped_file_open);
 	tcase_add_test(lazy, sees_objects_come_and_go);
+	tcase_add_test(lazy, knows_what_is_still_there);
 	tcase_add_test(lazy, sees_other_namespaces);
 	tcase_add_test(lazy, finds_entry_by_its_magic);
 	suite_add_tcase(suite, lazy);
@@ -496,6 +609,9 @@ Suite *modules_suite(void)
 	tcase_add_test(pure, lists_what_the_loader_lists);
 	tcase_add_test(pure, reads_a_deleted_program);
 	tcase_add_test(pure, reads_the_list_in_order);
+	tcase_add_test(pure, reads_a_frozen_list_whatever_was_expected);
+	tcase_add_test(pure, reads_a_frozen_list_with_few_calls);
+	tcase_add_test(pure, finds_entries_by_all_that_they_are_known_by);
 	tcase_add_test(pure, refuses_a_list_that_never_ends);
 	tcase_add_test(pure, waits_for_a_list_that_is_being_changed);
 	tcase_add_test(pure, refuses_an_auxv_without_program_headers);

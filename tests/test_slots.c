@@ -93,10 +93,10 @@ static void publish_pairs(void)
 }
 
 /* As boot makes them: the first @count, each if its word is what it was. */
-static void make_changes(const struct ha_changes *changes, size_t count)
+static void make_changes(const struct ha_changes *list, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct ha_change *change = &changes->change[i];
+		const struct ha_change *change = &list->change[i];
 		uint64_t value;
 
 		ck_assert_uint_eq(change->address % 8, 0);
@@ -109,11 +109,12 @@ static void make_changes(const struct ha_changes *changes, size_t count)
 
 static struct slots_result write_listed(void)
 {
-	CLEANUP(freep) struct ha_changes *changes = calloc(1, sizeof(*changes));
+	CLEANUP(freep) struct ha_changes *list = calloc(1, sizeof(*list));
+	CLEANUP(changes_deinit) struct changes changes = {.list = list};
 	struct slots_result result;
 
-	assert_ok(slots_write(&subject.memory, &subject.slots, changes, &result));
-	make_changes(changes, changes->count);
+	assert_ok(slots_write(&subject.memory, &subject.slots, &changes, &result));
+	make_changes(list, list->count);
 	return result;
 }
 
@@ -125,12 +126,13 @@ static struct slots_result write_slots(void)
 
 static struct slots_result restore_slots(void)
 {
-	CLEANUP(freep) struct ha_changes *changes = calloc(1, sizeof(*changes));
+	CLEANUP(freep) struct ha_changes *list = calloc(1, sizeof(*list));
+	CLEANUP(changes_deinit) struct changes changes = {.list = list};
 	struct slots_result result;
 
-	assert_ok(
-		slots_restore(&subject.memory, &subject.modules, &subject.slots, changes, &result));
-	make_changes(changes, changes->count);
+	assert_ok(slots_restore(&subject.memory, &subject.modules, &subject.slots, &changes,
+				&result));
+	make_changes(list, list->count);
 	return result;
 }
 
@@ -475,7 +477,8 @@ END_TEST
 /* A page that may not be opened, a window that has closed: only what was changed is ours. */
 START_TEST(knows_which_changes_were_made)
 {
-	CLEANUP(freep) struct ha_changes *changes = calloc(1, sizeof(*changes));
+	CLEANUP(freep) struct ha_changes *list = calloc(1, sizeof(*list));
+	CLEANUP(changes_deinit) struct changes changes = {.list = list};
 	struct slots_result result;
 	struct snapshot before;
 
@@ -483,10 +486,10 @@ START_TEST(knows_which_changes_were_made)
 	publish_pairs();
 	snapshot_take(&before);
 	for (size_t made = 0; made < subject.slots.count; made++) {
-		changes_clear(changes);
-		assert_ok(slots_write(&subject.memory, &subject.slots, changes, &result));
-		ck_assert_uint_eq(changes->count, subject.slots.count);
-		make_changes(changes, made);
+		changes_clear(list);
+		assert_ok(slots_write(&subject.memory, &subject.slots, &changes, &result));
+		ck_assert_uint_eq(list->count, subject.slots.count);
+		make_changes(list, made);
 		for (size_t i = 0; i < subject.slots.count; i++)
 			ck_assert_int_eq(subject.slots.slot[i].state == SLOT_WRITTEN, i < made);
 		ck_assert_uint_eq(restore_slots().restored, made);
@@ -522,23 +525,24 @@ static enum function_rank rank_of(const struct ha_change *change)
 
 START_TEST(writes_releases_first_and_restores_them_last)
 {
-	CLEANUP(freep) struct ha_changes *changes = calloc(1, sizeof(*changes));
+	CLEANUP(freep) struct ha_changes *list = calloc(1, sizeof(*list));
+	CLEANUP(changes_deinit) struct changes changes = {.list = list};
 	struct slots_result result;
 
 	start("slots_now");
 	publish_pairs();
-	assert_ok(slots_write(&subject.memory, &subject.slots, changes, &result));
-	ck_assert_uint_eq(changes->count, subject.slots.count);
-	for (size_t i = 1; i < changes->count; i++)
-		ck_assert_int_le(rank_of(&changes->change[i - 1]), rank_of(&changes->change[i]));
-	make_changes(changes, changes->count);
-	changes_clear(changes);
-	assert_ok(
-		slots_restore(&subject.memory, &subject.modules, &subject.slots, changes, &result));
-	ck_assert_uint_eq(changes->count, subject.slots.count);
-	for (size_t i = 1; i < changes->count; i++)
-		ck_assert_int_ge(rank_of(&changes->change[i - 1]), rank_of(&changes->change[i]));
-	make_changes(changes, changes->count);
+	assert_ok(slots_write(&subject.memory, &subject.slots, &changes, &result));
+	ck_assert_uint_eq(list->count, subject.slots.count);
+	for (size_t i = 1; i < list->count; i++)
+		ck_assert_int_le(rank_of(&list->change[i - 1]), rank_of(&list->change[i]));
+	make_changes(list, list->count);
+	changes_clear(list);
+	assert_ok(slots_restore(&subject.memory, &subject.modules, &subject.slots, &changes,
+				&result));
+	ck_assert_uint_eq(list->count, subject.slots.count);
+	for (size_t i = 1; i < list->count; i++)
+		ck_assert_int_ge(rank_of(&list->change[i - 1]), rank_of(&list->change[i]));
+	make_changes(list, list->count);
 }
 END_TEST
 
