@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 /* A string is read in pieces that never cross a page: the next may be unmapped. */
-#define PIECE	      256u
+#define PIECE 256u
 
-#define WORDS_AT_ONCE 64u
+/* Words in so many bytes of one page are read as one range. */
+#define SPAN_MAX       1024u
+#define RANGES_AT_ONCE 32u
 
 static struct error *read_from_target(void *ctx, uint64_t addr, void *buf, size_t size)
 {
@@ -58,23 +60,62 @@ static bool resident_in_target(void *ctx, uint64_t addr, size_t count, bool *ret
 	return true;
 }
 
+static uint64_t word_end(const struct memory_word *word)
+{
+	return word->address + sizeof(word->value);
+}
+
+/* How many words from the first on are in order, and near enough to be one range? */
+static size_t words_together(const struct memory_word *words, size_t count)
+{
+	uint64_t first = words->address, limit = (first / PAGE_SIZE_BYTES + 1) * PAGE_SIZE_BYTES;
+	size_t n = 1;
+
+	if (limit > first + SPAN_MAX)
+		limit = first + SPAN_MAX;
+	while (n < count && words[n].address >= words[n - 1].address &&
+	       word_end(&words[n]) <= limit)
+		n++;
+	return n;
+}
+
+/* The first @count words out of one range of bytes. */
+static void words_fill(struct memory_word *words, size_t count, const struct target_range *range)
+{
+	for (size_t i = 0; i < count; i++) {
+		words[i].ok = range->ok;
+		if (range->ok)
+			memcpy(&words[i].value,
+			       (uint8_t *)range->buf + (words[i].address - range->address),
+			       sizeof(words->value));
+	}
+}
+
+/* The kernel looks up the page of each range anew, which takes longer than to copy it. */
 static void words_of_target(void *ctx, struct memory_word *words, size_t count)
 {
-	struct target_range ranges[WORDS_AT_ONCE];
-	size_t done, some, i;
+	uint8_t bytes[RANGES_AT_ONCE][SPAN_MAX];
+	struct target_range ranges[RANGES_AT_ONCE];
+	size_t taken[RANGES_AT_ONCE], n, i;
 
-	for (done = 0; done < count; done += some) {
-		some = count - done < WORDS_AT_ONCE ? count - done : WORDS_AT_ONCE;
-		for (i = 0; i < some; i++) {
-			ranges[i] = (struct target_range){
-				.address = words[done + i].address,
-				.buf = &words[done + i].value,
-				.size = sizeof(words->value),
+	while (count) {
+		struct memory_word *next = words;
+
+		for (n = 0; n < RANGES_AT_ONCE && count; n++) {
+			taken[n] = words_together(next, count);
+			ranges[n] = (struct target_range){
+				.address = next->address,
+				.buf = bytes[n],
+				.size = word_end(&next[taken[n] - 1]) - next->address,
 			};
+			next += taken[n];
+			count -= taken[n];
 		}
-		error_free(target_read_ranges(ctx, ranges, some));
-		for (i = 0; i < some; i++)
-			words[done + i].ok = ranges[i].ok;
+		error_free(target_read_ranges(ctx, ranges, n));
+		for (i = 0; i < n; i++) {
+			words_fill(words, taken[i], &ranges[i]);
+			words += taken[i];
+		}
 	}
 }
 

@@ -61,7 +61,10 @@ bool memory_try_u64(const struct memory_reader *memory, uint64_t addr, uint64_t 
 /* Read up to @size bytes; returns how many there were before the first that is not mapped. */
 size_t memory_read_some(const struct memory_reader *memory, uint64_t addr, void *buf, size_t size);
 
-/* Read @count words that lie anywhere, of a live target with few system calls. */
+/*
+ * Read @count words that lie anywhere, of a live target with few system calls: the
+ * fewer if words that lie together are neighbours here, too.
+ */
 void memory_try_words(const struct memory_reader *memory, struct memory_word *words, size_t count);
 
 #define MEMORY_RESIDENT_MAX 64u /* pages asked for at once */

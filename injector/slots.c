@@ -56,7 +56,10 @@ static bool slot_accepts(struct slot *slot, uint64_t current)
 	return true;
 }
 
-/* What all slots hold now, in their order; the caller frees *ret. */
+/*
+ * What all slots hold now: of each the word that has its number; the caller frees *ret.
+ * In order of writing, words of one page would be far apart.
+ */
 static struct error *slots_read(const struct memory_reader *memory, const struct slots *slots,
 				struct memory_word **ret)
 {
@@ -65,7 +68,7 @@ static struct error *slots_read(const struct memory_reader *memory, const struct
 	if (!words)
 		return error_memory();
 	for (size_t i = 0; i < slots->count; i++)
-		words[i].address = slots->slot[i].address;
+		words[slots->slot[i].word].address = slots->slot[i].address;
 	memory_try_words(memory, words, slots->count);
 	*ret = words;
 	return NULL;
@@ -107,10 +110,10 @@ struct error *slots_write(const struct memory_reader *memory, struct slots *slot
 		struct slot *slot = &slots->slot[i];
 
 		if ((slot->state != SLOT_PLANNED && slot->state != SLOT_RESTORED) ||
-		    !slot_settle(slot, &words[i], &result))
+		    !slot_settle(slot, &words[slot->word], &result))
 			continue;
 		result.written++;
-		err = changes_add(changes, slot->address, words[i].value, slot->hook,
+		err = changes_add(changes, slot->address, words[slot->word].value, slot->hook,
 				  slot->protection);
 	}
 	if (!err)
@@ -152,10 +155,11 @@ struct error *slots_verify(const struct memory_reader *memory, struct slots *slo
 	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
 
-		if (slot->state != SLOT_WRITTEN || !slot_was_rebound(slot, &words[i], &result))
+		if (slot->state != SLOT_WRITTEN ||
+		    !slot_was_rebound(slot, &words[slot->word], &result))
 			continue;
 		slot->rebound++;
-		slot->found = words[i].value;
+		slot->found = words[slot->word].value;
 		slot->state = SLOT_PLANNED;
 		result.written++;
 	}
@@ -199,7 +203,8 @@ struct error *slots_restore(const struct memory_reader *memory, const struct mod
 	for (size_t i = slots->count; i-- > 0 && !err;) {
 		struct slot *slot = &slots->slot[i];
 
-		if (slot->state != SLOT_WRITTEN || !slot_is_ours(slot, &words[i], there, &result))
+		if (slot->state != SLOT_WRITTEN ||
+		    !slot_is_ours(slot, &words[slot->word], there, &result))
 			continue;
 		result.restored++;
 		err = changes_add(changes, slot->address, slot->hook, slot->restore,
@@ -227,12 +232,13 @@ void slots_observe(const struct memory_reader *memory, struct slots *slots)
 
 	for (size_t i = 0; i < slots->count && !err; i++) {
 		struct slot *slot = &slots->slot[i];
+		const struct memory_word *word = &words[slot->word];
 
-		if (!slot->hook || !words[i].ok)
+		if (!slot->hook || !word->ok)
 			continue;
-		if (words[i].value == slot->hook && slot->hook != slot->restore)
+		if (word->value == slot->hook && slot->hook != slot->restore)
 			slot->state = SLOT_WRITTEN;
-		else if (slot->state == SLOT_WRITTEN && words[i].value == slot->restore)
+		else if (slot->state == SLOT_WRITTEN && word->value == slot->restore)
 			slot->state = SLOT_RESTORED;
 	}
 	error_free(err);

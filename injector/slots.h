@@ -42,6 +42,7 @@ struct slot {
 	uint64_t call;
 	uint64_t hook;	    /* 0 until slots_place() */
 	uint32_t module;    /* struct module.id */
+	uint32_t word;	    /* its place if slots were in order of address */
 	uint16_t function;  /* index into functions.h's table */
 	uint16_t pair;	    /* index into slots.pair */
 	uint8_t kind;	    /* enum reference_kind */

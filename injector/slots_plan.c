@@ -369,14 +369,19 @@ static int find_pair(const struct slots *slots, uint16_t function, uint64_t call
 	return -1;
 }
 
+static int by_address(const void *a, const void *b)
+{
+	const struct slot *x = a, *y = b;
+
+	return (x->address > y->address) - (x->address < y->address);
+}
+
 static int slot_order(const void *a, const void *b)
 {
 	const struct slot *x = a, *y = b;
 	int rank_x = functions_get(x->function)->rank, rank_y = functions_get(y->function)->rank;
 
-	if (rank_x != rank_y)
-		return rank_x - rank_y;
-	return (x->address > y->address) - (x->address < y->address);
+	return rank_x != rank_y ? rank_x - rank_y : by_address(x, y);
 }
 
 /* In order of writing, so that releases get their pairs before allocations. */
@@ -416,6 +421,17 @@ static struct error *assign_pairs(struct plan *plan)
 	}
 	slots->count = kept;
 	return NULL;
+}
+
+/* Once it is certain which slots there are; they stay in order of writing. */
+static void number_words(struct slots *slots)
+{
+	if (!slots->count)
+		return;
+	qsort(slots->slot, slots->count, sizeof(slots->slot[0]), by_address);
+	for (size_t i = 0; i < slots->count; i++)
+		slots->slot[i].word = (uint32_t)i;
+	qsort(slots->slot, slots->count, sizeof(slots->slot[0]), slot_order);
 }
 
 /* ---- objects whose own calls do not go through a slot */
@@ -470,6 +486,7 @@ static struct error *plan_all(struct plan *plan)
 		err = drop_nested(plan);
 	if (!err)
 		err = assign_pairs(plan);
+	number_words(plan->slots);
 	if (!err)
 		err = list_direct(plan);
 	if (!err && !plan->slots->count)

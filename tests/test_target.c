@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
+#include "injector/memory.h"
 #include "injector/target.h"
 
 #include <elf.h>
@@ -207,6 +208,39 @@ START_TEST(reads_many_ranges_and_marks_those_that_are_not_there)
 			ck_assert_mem_eq(found[i], (void *)ranges[i].address, ranges[i].size);
 	}
 	assert_ok(target_read_ranges(victim.target, ranges, 0));
+	victim_stop(&victim);
+}
+END_TEST
+
+/* Neighbours that are read together, and such that cannot be: each is what it would be alone. */
+START_TEST(reads_words_in_any_order)
+{
+	enum { WORDS = 2000 };
+	static struct memory_word words[WORDS];
+	uint8_t *start = map_before_hole(8);
+	struct memory_reader memory;
+	struct victim victim;
+
+	ck_assert_int_eq(mprotect(start + 2 * PAGE, PAGE, PROT_NONE), 0);
+	ck_assert_int_eq(munmap(start + 5 * PAGE, PAGE), 0);
+	for (size_t i = 0; i < WORDS; i++) {
+		static const uint64_t steps[] = {8, 0, 8, 1020, 4088, 4, 16384, 1024};
+		uint64_t at = i ? words[i - 1].address - (uint64_t)start : 0;
+
+		at += i % 211 == 210 ? 8 * PAGE - 24 : steps[i * i % 8];
+		words[i].address = (uint64_t)start + at % (8 * PAGE);
+	}
+	victim_start(&victim, spin);
+	memory = memory_reader_of(victim.target);
+	memory_try_words(&memory, words, WORDS);
+	for (size_t i = 0; i < WORDS; i++) {
+		uint64_t value;
+
+		ck_assert_int_eq(words[i].ok, memory_try_u64(&memory, words[i].address, &value));
+		if (words[i].ok)
+			ck_assert_uint_eq(words[i].value, value);
+	}
+	memory_try_words(&memory, words, 0);
 	victim_stop(&victim);
 }
 END_TEST
@@ -494,6 +528,7 @@ Suite *target_suite(void)
 	tcase_add_test(memory, read_up_to_the_last_mapped_byte);
 	tcase_add_test(memory, reads_pages_without_permission);
 	tcase_add_test(memory, reads_many_ranges_and_marks_those_that_are_not_there);
+	tcase_add_test(memory, reads_words_in_any_order);
 	tcase_add_test(memory, writes_pages_that_may_not_be_written);
 	tcase_add_test(memory, eight_aligned_bytes_are_written_at_once);
 	suite_add_tcase(suite, memory);
