@@ -142,6 +142,34 @@ START_TEST(exception_of_operator_new_is_caught)
 }
 END_TEST
 
+/*
+ * What is looked at in the loader's window, for which the target waits 20 ms, grows with
+ * its libraries, and no faster.
+ */
+START_TEST(many_libraries_are_hooked_and_left_as_they_were)
+{
+	const char *file = folder_file(&folder, "x.hap");
+	struct procstate before, after;
+
+	child_start_target(&target, &folder, "crowd 1500");
+	procstate_read_steady(target.pid, &before);
+	run_start(&run, &folder, "-p %d --exact -q --loader %s -o %s", target.pid, loaders[_i],
+		  file);
+	run_wait_attached(&run, target.pid);
+	child_expect(&target, "work", "1500");
+	ck_assert_int_eq(kill(run.child.pid, SIGINT), 0);
+	run_finish(&run, 60);
+	ck_assert_msg(run.status == 0, "%s", run.err);
+	child_expect(&target, "check", "0");
+	procstate_read_like(target.pid, &before, &after);
+	procstate_expect_same(&before, &after, PROCSTATE_HEAP);
+	procstate_deinit(&before);
+	procstate_deinit(&after);
+	CLEANUP(json_freep) struct json *report = run_report_json(&folder, file);
+	ck_assert_uint_eq(json_count(report, "totals.inuse_bytes"), 1500 * 1000);
+}
+END_TEST
+
 Suite *attach_limits_suite(void)
 {
 	Suite *suite = suite_create("attach_limits");
@@ -155,6 +183,7 @@ Suite *attach_limits_suite(void)
 	tcase_add_test(tcase, dlopen_is_refused_under_a_filter);
 	tcase_add_test(tcase, thread_with_a_filter_of_its_own_is_not_asked);
 	tcase_add_loop_test(tcase, exception_of_operator_new_is_caught, 0, 2);
+	tcase_add_loop_test(tcase, many_libraries_are_hooked_and_left_as_they_were, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

@@ -54,6 +54,9 @@ $(BUILD)/targets/Machine.class: tests/targets/Machine.java $(BUILD)/targets/libm
 
 $(BUILD)/targets/late: $(BUILD)/targets/liblate.so
 
+$(BUILD)/targets/crowd: $(BUILD)/targets/libcrowd.so
+TARGET_CFLAGS_libcrowd = -fno-plt
+
 $(BUILD)/targets/deadlock_ctor: $(BUILD)/targets/libctor.so
 TARGET_LIBS_deadlock_ctor = -rdynamic
 TARGET_LIBS_atfork_jemalloc = -ljemalloc
