@@ -163,7 +163,8 @@ static void segment_look(const struct shm *shm, const struct ha_segment *segment
 			if (!__atomic_load_n(&bucket->key[k], __ATOMIC_RELAXED))
 				continue;
 			look->taken++;
-			look->bytes += (double)size * shm_block_weight(shm, size, HA_NOTE_MARK(bucket->note[k]));
+			look->bytes += (double)size *
+				       shm_block_weight(shm, size, HA_NOTE_MARK(bucket->note[k]));
 		}
 	}
 	look->cells += count * HA_CELLS;

@@ -755,8 +755,7 @@ START_TEST(missed_free_counts_for_all_that_a_sample_stands_for)
 	sums = sums_by(CALL(0));
 	ck_assert_uint_eq(sums.missed_frees, sums.freed_count);
 	ck_assert_uint_eq(world_counters(&world).missed_frees, sums.freed_count);
-	assert_near((double)sums.missed_frees, (double)times,
-		    sqrt((double)times * 2 * KIB / 101));
+	assert_near((double)sums.missed_frees, (double)times, sqrt((double)times * 2 * KIB / 101));
 	world_unmake();
 }
 END_TEST
