@@ -27,7 +27,7 @@
  * Tracers killed in each test of that. To fork a sanitizer's memory takes longer
  * than all that follows.
  */
-#ifdef __SANITIZE_ADDRESS__
+#if TESTS_ASAN
 #define KILLS 25
 #else
 #define KILLS 100

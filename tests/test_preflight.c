@@ -230,7 +230,7 @@ START_TEST(refuses_strict_seccomp)
 }
 END_TEST
 
-#ifndef __SANITIZE_ADDRESS__ /* which maps terabytes itself */
+#if !TESTS_ASAN
 static void limit_address_space(void)
 {
 	const struct rlimit limit = {1u << 30, 1u << 30};
@@ -488,7 +488,7 @@ Suite *preflight_suite(void)
 	tcase_add_test(tcase, refuses_a_program_built_with_a_sanitizer);
 	tcase_add_test(tcase, refuses_a_traced_process_and_names_the_tracer);
 	tcase_add_test(tcase, refuses_strict_seccomp);
-#ifndef __SANITIZE_ADDRESS__
+#if !TESTS_ASAN
 	tcase_add_test(tcase, refuses_where_the_tables_would_not_fit);
 	tcase_add_test(tcase, leaves_half_of_the_addresses_to_the_target);
 #endif

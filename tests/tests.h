@@ -10,6 +10,15 @@
 
 #include <check.h>
 
+/* Under the address sanitizer, which maps terabytes and is slow to fork; clang has no macro. */
+#ifdef __has_feature
+#define TESTS_ASAN __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define TESTS_ASAN 1
+#else
+#define TESTS_ASAN 0
+#endif
+
 /*
  * Check writes a record to a file for each assertion that holds, to say where a
  * test was that crashed. The first time at each place will do: some are passed
