@@ -397,13 +397,15 @@ static struct error *clear_step(struct job *job, struct borrow *borrow, uint32_t
 				struct inject_boot_result *boot)
 {
 	uint64_t pc = borrow_registers(borrow)->pc;
+	struct error *err;
 
 	(void)lock_timeout_us;
 	(void)boot;
 	/* A forked child's only thread may stand between its line's depth and the gate. */
 	if (pc - job->journal->entry.address < HA_ENTRY_DATA)
 		return error_create(ERROR_BUSY, "thread %d stands in a hook", borrow_tid(borrow));
-	return inject_clear(&job->inject, borrow);
+	err = inject_clear(&job->inject, borrow);
+	return err ? err : inject_close(&job->inject, borrow);
 }
 
 struct error *job_clear(struct job *job)

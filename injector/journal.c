@@ -43,10 +43,24 @@ void journal_forget_fd(struct journal *journal, int fd)
 	}
 }
 
+bool journal_has_made(const struct journal *journal, const struct ha_file *file)
+{
+	size_t i;
+
+	for (i = 0; i < JOURNAL_MADE && i < journal->made_count; i++) {
+		if (journal->made[i].device == file->device &&
+		    journal->made[i].inode == file->inode)
+			return true;
+	}
+	return false;
+}
+
 bool journal_add_fd(struct journal *journal, int fd, const struct ha_file *file)
 {
 	size_t i;
 
+	if (!journal_has_made(journal, file))
+		journal->made[journal->made_count++ % JOURNAL_MADE] = *file;
 	/* It was free to be opened: whatever had that number is closed. */
 	journal_forget_fd(journal, fd);
 	for (i = 0; i < JOURNAL_FDS; i++) {

@@ -35,6 +35,7 @@ struct journal_mapping {
 
 #define JOURNAL_PASSED 3  /* core, shm, entry */
 #define JOURNAL_FDS    5  /* those, and a socketpair */
+#define JOURNAL_MADE   32 /* files of all descriptors so far, the last ones */
 #define JOURNAL_LEFT   16 /* mappings that others of us have left; a target has three for each */
 
 struct journal {
@@ -52,6 +53,9 @@ struct journal {
 	uint32_t state_on;	 /* 1: entry's state may be ON */
 	int32_t fd[JOURNAL_FDS]; /* descriptors that may be open in the target; -1 none */
 	struct ha_file fd_file[JOURNAL_FDS]; /* what was opened there */
+	/* What a process may hold that another thread has forked meanwhile. */
+	struct ha_file made[JOURNAL_MADE];
+	uint32_t made_count; /* also those that have fallen out */
 	/*
 	 * A call is being made that opens descriptors: the target's kernel writes
 	 * their numbers to so many ints at this address, which held -1 before.
@@ -75,6 +79,8 @@ bool journal_covers(const struct journal *journal, uint64_t address);
 
 /* Note a descriptor that a call just made in the target, and on what; false: no room. */
 bool journal_add_fd(struct journal *journal, int fd, const struct ha_file *file);
+/* Was a descriptor of ours ever open on @file, as far as is known? */
+bool journal_has_made(const struct journal *journal, const struct ha_file *file);
 /* What was opened as @fd; NULL: it was not noted. Valid until it is forgotten. */
 const struct ha_file *journal_file(const struct journal *journal, int fd);
 /* @fd was closed. */

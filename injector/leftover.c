@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "injector/leftover.h"
 
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "payload/protocol.h"
 
@@ -133,4 +138,44 @@ struct error *leftover_check_version(const struct memory_reader *memory,
 			  "end its recording, or take them out by that version: heapattach stop "
 			  "-p %d",
 			  pid);
+}
+
+/* A socket, or memory with our name: others are not looked at, they may be anywhere. */
+static bool may_be_ours(const char *path)
+{
+	char to[64];
+	ssize_t size = readlink(path, to, sizeof(to) - 1);
+
+	to[size > 0 ? size : 0] = '\0';
+	return !strncmp(to, "socket:", 7) || !strncmp(to, "/memfd:heapattach", 17);
+}
+
+size_t leftover_fds(pid_t pid, const struct journal *journal, struct journal *to)
+{
+	const struct dirent *entry;
+	char path[64];
+	size_t count = 0;
+	DIR *fds;
+
+	if (!journal->made_count)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	fds = opendir(path);
+	while (fds && (entry = readdir(fds))) {
+		struct ha_file file;
+		struct stat info;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", pid, entry->d_name);
+		if (!may_be_ours(path) || stat(path, &info))
+			continue;
+		file = (struct ha_file){.device = info.st_dev, .inode = info.st_ino};
+		if (!journal_has_made(journal, &file))
+			continue;
+		count++;
+		if (to)
+			journal_add_fd(to, atoi(entry->d_name), &file);
+	}
+	if (fds)
+		closedir(fds);
+	return count;
 }

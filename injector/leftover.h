@@ -32,6 +32,12 @@ pid_t leftover_thread(const struct memory_reader *memory, const struct maps *map
 		      const struct journal_mapping *left);
 
 /*
+ * How many descriptors of process @pid are open on what @journal has made. They are
+ * noted in @to, so far as there is room; NULL: nowhere.
+ */
+size_t leftover_fds(pid_t pid, const struct journal *journal, struct journal *to);
+
+/*
  * The process is the child of one that was recorded when it forked: its gate
  * was wiped, so that no thread can be in core.
  */

@@ -352,6 +352,7 @@ struct error *session_clear(struct session *session)
 		return err;
 	found = leftover_find(&session->memory, &session->maps, &session->modules,
 			      session->journal->left) > 0;
+	found |= leftover_fds(target_pid(session->target), session->journal, session->journal) > 0;
 	err = leftover_check_version(&session->memory, &session->modules,
 				     target_pid(session->target), found);
 	if (err || !found)

@@ -17,7 +17,9 @@
 /* Children may fork while they are cleaned, and end while they are looked for. */
 #define ROUNDS_MAX 10
 
-struct error *stop_run(const struct options *options, struct stop_result *ret)
+/* @journal: of the session whose forked child it is; NULL = of none. */
+static struct error *process_clean(const struct options *options, const struct journal *journal,
+				   struct stop_result *ret)
 {
 	CLEANUP(session_freep) struct session *session = NULL;
 	struct journal_mapping left[JOURNAL_LEFT];
@@ -26,6 +28,10 @@ struct error *stop_run(const struct options *options, struct stop_result *ret)
 	*ret = (struct stop_result){0};
 	if (err)
 		return err;
+	if (journal) {
+		memcpy(session->journal->made, journal->made, sizeof(journal->made));
+		session->journal->made_count = journal->made_count;
+	}
 	err = session_lock(session);
 	if (!err)
 		err = session_plan(session);
@@ -40,6 +46,11 @@ struct error *stop_run(const struct options *options, struct stop_result *ret)
 	ret->mappings = leftover_find(&session->memory, &session->maps, &session->modules, left);
 	err = session_clear(session);
 	return err ? err : session_restore(session, &ret->slots);
+}
+
+struct error *stop_run(const struct options *options, struct stop_result *ret)
+{
+	return process_clean(options, NULL, ret);
 }
 
 /* ---- children */
@@ -77,6 +88,7 @@ struct family {
 	pid_t parent;
 	uint64_t session_start_ns;
 	struct stat shm;
+	const struct journal *journal;
 	struct pids failed; /* could not be cleaned */
 	struct pids ended;  /* were found at their end, or as zombies */
 	size_t cleaned;
@@ -84,12 +96,13 @@ struct family {
 
 enum sharing {
 	SHARING_NOT,
-	SHARING_SHM,
+	SHARING_OURS, /* shm is mapped, or a descriptor of ours is open */
 	SHARING_GONE, /* it ended before it could be looked at: its memory is gone, at least */
 };
 
-static enum sharing maps_shm(pid_t pid, const struct stat *shm)
+static enum sharing shares_ours(const struct family *family, pid_t pid)
 {
+	const struct stat *shm = &family->shm;
 	CLEANUP(maps_deinit) struct maps maps = {0};
 	struct error *err = maps_read(pid, &maps);
 	bool gone = error_is(err, ERROR_GONE) || (!err && !maps.count);
@@ -98,8 +111,10 @@ static enum sharing maps_shm(pid_t pid, const struct stat *shm)
 	for (size_t i = 0; i < maps.count; i++) {
 		if (maps.map[i].inode == shm->st_ino && maps.map[i].shared &&
 		    strstr(maps.map[i].path, "memfd:heapattach"))
-			return SHARING_SHM;
+			return SHARING_OURS;
 	}
+	if (!gone && leftover_fds(pid, family->journal, NULL))
+		return SHARING_OURS;
 	return gone ? SHARING_GONE : SHARING_NOT;
 }
 
@@ -115,11 +130,11 @@ static enum sharing child_look(const struct family *family, pid_t pid)
 	}
 	if (facts.kernel_thread || (facts.start_time + 1) * tick_ns < family->session_start_ns)
 		return SHARING_NOT;
-	return maps_shm(pid, &family->shm);
+	return shares_ours(family, pid);
 }
 
 /*
- * Processes that have this session's shm mapped; not the target, nor those that
+ * Processes that share what is this session's; not the target, nor those that
  * failed before. *again_ret: look once more. One that has ended since the kernel
  * made its list of processes may have forked another that is not in it: that is
  * how a daemon begins.
@@ -144,7 +159,7 @@ static struct error *sharers_find(struct family *family, struct pids *ret, bool 
 		if (sharing == SHARING_NOT ||
 		    (sharing == SHARING_GONE && pids_has(&family->ended, pid)))
 			continue;
-		err = pids_add(sharing == SHARING_SHM ? ret : &family->ended, pid);
+		err = pids_add(sharing == SHARING_OURS ? ret : &family->ended, pid);
 		*again_ret = true;
 	}
 	closedir(proc);
@@ -156,9 +171,9 @@ static struct error *child_clean(struct family *family, pid_t pid)
 {
 	const struct options options = {.command = OPTIONS_STOP, .pid = pid};
 	struct stop_result result;
-	struct error *err = stop_run(&options, &result);
+	struct error *err = process_clean(&options, family->journal, &result);
 
-	if (err && maps_shm(pid, &family->shm) != SHARING_SHM) {
+	if (err && shares_ours(family, pid) != SHARING_OURS) {
 		error_free(err);
 		return NULL;
 	}
@@ -190,6 +205,7 @@ struct error *stop_children(const struct session *session, uint64_t session_star
 	struct family family = {
 		.parent = target_pid(session->target),
 		.session_start_ns = session_start_ns,
+		.journal = session->journal,
 	};
 	struct error *err;
 
