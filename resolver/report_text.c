@@ -250,7 +250,9 @@ static void say_ages(const struct text_report *text, size_t place)
 	char part[3][96] = {"", "", ""};
 	char line[320] = "";
 
-	if (growth.bytes * 3600 >= GROWTH_WORTH_SAYING && site_trend(series) != TREND_YOUNG)
+	/* Not what may be chance. */
+	if (growth.bytes * 3600 >= GROWTH_WORTH_SAYING && growth.low > 0 &&
+	    site_trend(series) != TREND_YOUNG)
 		snprintf(part[0], sizeof(part[0]), "grows by %s%s%s%s",
 			 human_rate(growth.bytes).text,
 			 profile_is_sampled(profile) ? " (95 % sure: " : "",

@@ -32,11 +32,12 @@ struct evidence {
 	double inuse, inuse_alive; /* at the end; at the last look that knows the next ones */
 	double anon_rise;	   /* over the last half */
 	bool anon_known;
-	double blocks_rise;  /* of tracked blocks in use, over the last half */
-	double replaced;     /* frees of older blocks, over the last half */
-	bool replaced_known; /* samples don't tell of older blocks */
-	double noise;	     /* of the rise, the next one included */
-	double deviation;    /* NOISE_DEVIATIONS of what is estimated */
+	double blocks_rise;	     /* of tracked blocks in use, over the last half */
+	double replaced;	     /* frees of older blocks, over the last half */
+	double blocks, replaced_all; /* the same since the start */
+	bool replaced_known;	     /* samples don't tell of older blocks */
+	double noise;		     /* of the rise, the next one included */
+	double deviation;	     /* NOISE_DEVIATIONS of what is estimated */
 };
 
 static double rise(const struct evidence *evidence)
@@ -102,6 +103,8 @@ static struct evidence gather(const struct profile *profile, const struct report
 		.blocks_rise = (double)profile_inuse_count(&end->totals) -
 			       (double)profile_inuse_count(&middle->totals),
 		.replaced = (double)end->unknown_frees - (double)middle->unknown_frees,
+		.blocks = (double)profile_inuse_count(&end->totals),
+		.replaced_all = (double)end->unknown_frees,
 	};
 
 	gather_lows(profile, &evidence);
@@ -201,6 +204,14 @@ static bool is_replacing(const struct evidence *evidence)
 	       (anon_flat || evidence->replaced > evidence->blocks_rise * 0.9);
 }
 
+/* What is tracked rose, but memory did not, from the start on. */
+static bool has_replaced(const struct evidence *evidence, const struct report_verdict *verdict)
+{
+	if (!verdict->anon_known || (double)verdict->anon_change_bytes > evidence->inuse / 4)
+		return false;
+	return !evidence->replaced_known || evidence->replaced_all > evidence->blocks / 2;
+}
+
 /*
  * Much was freed, and memory rose all the same: by the last look that knows both, since
  * a target that frees all before it exits gives back all.
@@ -221,7 +232,7 @@ static enum verdict_kind judge(const struct evidence *evidence,
 	if (rises && is_replacing(evidence))
 		return VERDICT_REPLACING;
 	if (is_levelling(evidence))
-		return VERDICT_LEVELLING;
+		return has_replaced(evidence, verdict) ? VERDICT_REPLACING : VERDICT_LEVELLING;
 	if (rises && evidence->low[3] > evidence->low[2])
 		return VERDICT_GROWING;
 	if (is_kept(evidence, verdict))
@@ -244,6 +255,9 @@ static void weigh(const struct evidence *evidence, struct report_verdict *verdic
 	if (evidence->duration_ns < MEDIUM_NS) {
 		verdict->confidence = VERDICT_LOW;
 		verdict->why = "recorded for less than 30 s";
+	} else if (verdict->kind == VERDICT_GROWING && verdict->rate.low <= 0) {
+		verdict->confidence = VERDICT_LOW;
+		verdict->why = "few samples: it may be chance";
 	} else if (verdict->kind == VERDICT_REPLACING && !evidence->replaced_known) {
 		verdict->confidence = VERDICT_LOW;
 		verdict->why = "by RSS alone, samples do not show frees of older blocks";

@@ -783,6 +783,43 @@ START_TEST(replaced_blocks_do_not_explain_memory_that_rises)
 }
 END_TEST
 
+/* The same where nothing rises any more. */
+START_TEST(memory_that_never_rose_does_not_level_off)
+{
+	static const unsigned int inuse[] = {0, 60, 80, 90, 96, 98, 99, 100, 100};
+	static const unsigned int flat[] = {200, 200, 200, 200, 200, 200, 200, 200, 200};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(inuse, flat, 9, 60);
+
+	/* Not written to yet, for all that is known. */
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_LEVELLING);
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		profile->snapshot[i].unknown_frees = inuse[i];
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_REPLACING);
+	for (size_t i = 0; i < profile->snapshot_count; i++)
+		profile->snapshot[i].unknown_frees = 0;
+	profile->sampling.interval_low = profile->sampling.interval_high = 4096;
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_REPLACING);
+	ck_assert_int_eq(verdict_of(profile).confidence, VERDICT_LOW);
+}
+END_TEST
+
+/* Two deviations are hardly more than chance where the range reaches below 0. */
+START_TEST(growth_that_may_be_chance_is_not_sure)
+{
+	static const unsigned int mib[] = {0, 10, 20, 30, 40, 50, 60, 70, 80};
+	CLEANUP(profile_freep) struct profile *profile = sample_curve(mib, mib, 9, 60);
+	CLEANUP(freep) char *text = NULL;
+
+	profile->sampling.interval_low = profile->sampling.interval_high = 16 << 20;
+	profile->interval = 16 << 20;
+	ck_assert_int_eq(verdict_of(profile).kind, VERDICT_GROWING);
+	ck_assert(verdict_of(profile).rate.low <= 0);
+	ck_assert_int_eq(verdict_of(profile).confidence, VERDICT_LOW);
+	text = report(profile, REPORT_TEXT, &usual);
+	ck_assert_ptr_null(strstr(text, "grows by"));
+}
+END_TEST
+
 /* Samples do not show frees of older blocks. */
 START_TEST(replacement_is_not_sure_from_samples)
 {
@@ -973,6 +1010,8 @@ Suite *report_suite(void)
 	tcase_add_loop_test(verdicts, verdict_fits_the_curve, 0, ARRAY_SIZE(curves));
 	tcase_add_test(verdicts, replaced_blocks_are_no_growth);
 	tcase_add_test(verdicts, replaced_blocks_do_not_explain_memory_that_rises);
+	tcase_add_test(verdicts, memory_that_never_rose_does_not_level_off);
+	tcase_add_test(verdicts, growth_that_may_be_chance_is_not_sure);
 	tcase_add_test(verdicts, replacement_is_not_sure_from_samples);
 	tcase_add_test(verdicts, clean_exit_is_not_kept_memory);
 	tcase_add_test(verdicts, growth_is_by_the_looks_that_it_is_from);
