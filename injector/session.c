@@ -727,7 +727,12 @@ struct error *session_ready(struct session *session)
 {
 	struct error *err = session->shm ? NULL : readers_make(session);
 
-	return err ? err : shm_fill(session);
+	if (!err)
+		err = shm_fill(session);
+	/* The first tick may be late, and the target fast. */
+	if (!err)
+		session_memory_room(session, 0);
+	return err;
 }
 
 /* Make a plan and try to carry it out. */

@@ -171,7 +171,9 @@ void session_memory_describe(struct session *session, struct profile_memory *mem
 void session_leave_throwing(struct session *session);
 /* For session_*.c: how much memory may be held; before the shared memory is made. */
 void session_memory_init(struct session *session);
-/* For session_*.c: keep to that; after each shm_tick(). */
+/* For session_*.c: tell the tables what is left of it. Returns what is held, in bytes. */
+uint64_t session_memory_room(struct session *session, uint64_t elapsed_ns);
+/* For session_*.c: keep to that; before each shm_tick(). */
 MUST_CHECK struct error *session_memory(struct session *session, uint64_t elapsed_ns);
 /* For session_*.c: put the interval that is wanted, or else allowed, in force. */
 MUST_CHECK struct error *session_interval(struct session *session);

@@ -108,30 +108,40 @@ static void raised_note(struct session *session, uint64_t elapsed_ns)
 	limits->began_exact = session->options->exact;
 }
 
-struct error *session_memory(struct session *session, uint64_t elapsed_ns)
+uint64_t session_memory_room(struct session *session, uint64_t elapsed_ns)
 {
-	struct memlimit *limit = &session->memlimit;
+	const struct memlimit *limit = &session->memlimit;
 	struct profile_limits *limits = &session->profile->limits;
-	struct shm_live live = shm_live(session->shm);
-	struct memlimit_state state = {
-		.can_grow = shm_can_grow(session->shm),
-		.live_cells = live.cells,
-		.live_permille = live.permille,
-		.inuse_bytes = inuse_bytes(session, &live),
-	};
 	struct shm_room room = {.sites_made = shm_sites_made(session->shm)};
-	uint64_t least;
+	uint64_t held;
 
 	if (elapsed_ns >= session->private_due_ns) {
 		session->private_bytes = private_bytes();
 		session->private_due_ns = elapsed_ns + PRIVATE_PERIOD_MS * NS_PER_MS;
 	}
-	state.held_bytes = held_bytes(session, room.sites_made);
-	if (state.held_bytes > limits->memory_peak_bytes)
-		limits->memory_peak_bytes = state.held_bytes;
-	room.segments = memlimit_segments_room(limit, state.held_bytes);
-	room.sites = memlimit_sites_room(limit, state.held_bytes);
+	held = held_bytes(session, room.sites_made);
+	if (held > limits->memory_peak_bytes)
+		limits->memory_peak_bytes = held;
+	room.segments = memlimit_segments_room(limit, held);
+	room.sites = memlimit_sites_room(limit, held);
 	shm_set_room(session->shm, &room);
+	return held;
+}
+
+struct error *session_memory(struct session *session, uint64_t elapsed_ns)
+{
+	struct memlimit *limit = &session->memlimit;
+	uint64_t held = session_memory_room(session, elapsed_ns);
+	struct shm_live live = shm_live(session->shm);
+	struct memlimit_state state = {
+		.held_bytes = held,
+		.can_grow = shm_can_grow(session->shm),
+		.live_cells = live.cells,
+		.live_permille = live.permille,
+		.inuse_bytes = inuse_bytes(session, &live),
+	};
+	uint64_t least;
+
 	least = memlimit_step(limit, &state);
 	if (least > 1)
 		raised_note(session, elapsed_ns);

@@ -200,10 +200,11 @@ struct error *session_tick(struct session *session)
 	uint64_t elapsed_ns = session_elapsed_ns(session);
 	struct error *err = target_check(session->target);
 
-	if (!err)
-		err = shm_tick(session->shm, elapsed_ns / NS_PER_MS);
+	/* First: what the tables may grow by is not what was left at the last tick. */
 	if (!err)
 		err = session_memory(session, elapsed_ns);
+	if (!err)
+		err = shm_tick(session->shm, elapsed_ns / NS_PER_MS);
 	if (!err && session->verified < sizeof(verify_at_ms) / sizeof(verify_at_ms[0]) &&
 	    elapsed_ns >= verify_at_ms[session->verified] * NS_PER_MS) {
 		session->verified++;

@@ -524,8 +524,9 @@ struct error *shm_tick(struct shm *shm, uint64_t elapsed_ms)
 	struct error *err;
 
 	__atomic_store_n(&shm->header->tick, (uint32_t)(elapsed_ms / HA_TICK_MS), __ATOMIC_RELAXED);
-	err = sites_touch(shm);
-	return err ? err : shm_live_tick(shm);
+	/* What a segment takes, sites cannot have. */
+	err = shm_live_tick(shm);
+	return err ? err : sites_touch(shm);
 }
 
 void shm_release(struct shm *shm)
@@ -553,4 +554,5 @@ void shm_set_room(struct shm *shm, const struct shm_room *room)
 	shm->room = *room;
 	if (shm->room.sites_made > shm->site_capacity)
 		shm->room.sites_made = shm->site_capacity;
+	sites_limit(shm);
 }

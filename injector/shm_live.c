@@ -113,6 +113,7 @@ static void next_choose(struct shm *shm)
 		.joined = -segment.offset % HUGEPAGE_SIZE,
 	};
 	shm->room.segments -= size < shm->room.segments ? size : shm->room.segments;
+	shm->room.sites -= size < shm->room.sites ? size : shm->room.sites;
 }
 
 struct error *shm_live_begin(struct shm *shm)
